@@ -211,7 +211,7 @@ def page(folder: Path = HERE / "articles") -> str:
         "The project began with five articles about PyTorch's control plane. Each thing that they describe is an item "
         "here, under the number of its section, with five columns: the step or table of the *model* that declares it; "
         "its *picture*; the code of the *runtime* that does it, or what ours does in its place; the *tests* of it; and "
-        "the code in which it is *compared* with torch, with a program of the article's release, or with our runtime. "
+        "the code in which it is *compared* with torch or with our runtime. "
         "Words in italics say why a column has no place. A test *by night* is of the nightly profile alone, which the "
         "nightly job of the workflow runs; one with *a sample by day* has more cases there. "
         f"{len(items)} items; {len(left)} of them are left out, each with its reason. Below a section are the "

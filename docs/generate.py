@@ -223,8 +223,11 @@ def overview() -> str:
             cells = (each.seen, releases.span(each), each.exposed, each.workaround, each.remedy)
             link = f"[{each.number}](#{each.number.lower()}-{each.name}) {each.name}"
             text += row(link, *(cell.replace("|", "\\|") for cell in cells))
-    gone = ", ".join(each.number for each in known if not each.seen)
-    text += f"\nNo release since 2.6 has {gone}: the shortest runs of these are below with the others.\n"
+    gone = ", ".join(each.number for each in known if releases.is_out_of_reach(each))
+    text += (
+        f"\nNo release since 2.6 has {gone}. They are shown in the model, by the shortest runs below, and not "
+        "replayed, since no torch that can be installed has them.\n"
+    )
     numbers = {each.number for each in known}
     highest = {letter: max(int(n[1:]) for n in numbers if n[0] == letter) for letter in {n[0] for n in numbers}}
     missing = {f"{letter}{k}" for letter, last in highest.items() for k in range(1, last)} - numbers

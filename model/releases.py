@@ -145,6 +145,11 @@ def is_over(version: str, finding: Finding) -> bool:
     return bool(finding.until) and _series(version) > _series(finding.until)
 
 
+def is_out_of_reach(finding: Finding) -> bool:
+    """Whether no row has a finding, only older releases: the model shows it, and no torch can replay it."""
+    return is_over(OLDEST.tried, finding)
+
+
 def span(finding: Finding) -> str:
     """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, or `all`."""
     if finding.since == finding.until:

@@ -2,7 +2,7 @@
 
 S1 to S17, S27 and S28 are defects of torch 2.13's TCPStore. The checker finds them in the edition TORCH, and they
 happen again on the real store (`trystate replay NAME`). The others belong to the edition SEED: S21 and S23 remain in
-torch's legacy server and are replayed there, the rest on a program of torch 1.9 (`adapters/seed_store`).
+torch's legacy server and are replayed there, the rest are shown in the model only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""`trystate replay`: shows a known defect twice: in the model's shortest counterexample, and on the real torch."""
+"""`trystate replay`: shows a known defect twice: in the model's shortest counterexample, and on the real torch.
+
+A defect of torch 1.9 is shown in the model only.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 
 from rich.table import Table
@@ -15,7 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests import replays
-from trystate.property_tests.adapters.replays import Scenario, ScheduleError
+from trystate.property_tests.adapters.replays import ScheduleError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 from trystate.search.machine import decide
 from trystate.search.plans import showcase
@@ -61,8 +63,8 @@ def _list() -> None:
 
 
 def _report(finding: Finding) -> int:
-    if not replays.script(finding).is_file():
-        raise UsageError(f"{finding.number} has no report: it is about torch 1 and has no script")
+    if releases.is_out_of_reach(finding):
+        raise UsageError(f"{finding.number} has no report and no script: it was last seen in torch {finding.until}")
     print(replays.report(finding), end="")
     return Exit.OK
 
@@ -85,6 +87,10 @@ def _show_in_model(finding: Finding) -> None:
 
 
 def _replay_on_torch(finding: Finding) -> int:
+    if releases.is_out_of_reach(finding):
+        last = f"{finding.number} was last seen in torch {finding.until}"
+        print(f"\nNot replayed: {last}, and no torch that can be installed has it.")
+        return Exit.OK
     problem = torch_problem()
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
@@ -97,17 +103,8 @@ def _replay_on_torch(finding: Finding) -> int:
             return Exit.OK  # this torch lacks what the finding is about: there is nothing to run
     prepare_for_torch()
     try:
-        if (path := replays.script(finding)).is_file():
-            print(f"On {compared_as()}:\n", flush=True)
-            reproduced = replays.replay(path, lambda line: print(f"  {line}", flush=True))
-        elif finding.name in (programs := _of_torch_1()):
-            print("On the program of torch 1.9, written from its description:\n", flush=True)
-            seen = programs[finding.name].run(lambda step: print(f"  {step}", flush=True))
-            print("", *(f"  {fact}" for fact in seen.facts), seen.verdict, sep="\n")
-            reproduced, absence = seen.reproduced, ""
-        else:
-            print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
-            return Exit.INCOMPLETE
+        print(f"On {compared_as()}:\n", flush=True)
+        reproduced = replays.replay(replays.script(finding), lambda line: print(f"  {line}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: torch did not follow the schedule: {error}", file=sys.stderr)
         return Exit.INCOMPLETE
@@ -118,10 +115,3 @@ def _replay_on_torch(finding: Finding) -> int:
         return Exit.FAILED if reproduced else Exit.OK
     print("reproduced" if reproduced else "not reproduced")
     return Exit.OK if reproduced else Exit.FAILED
-
-
-def _of_torch_1() -> Mapping[str, Scenario]:
-    """The scenarios on the program of torch 1.9, by the name of their finding."""
-    from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS
-
-    return SCENARIOS

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 How = Callable[[int], SearchOptions]  # how to search, by the number of tasks
 CONFORMANCE = "conformance with torch"
 COMPARED = (
-    "torch_rendezvous.conformance", "seed_rendezvous.conformance", "seed_store.conformance", "stores.cases",
-    "our_store.conformance", "our_rendezvous.operators", "our_rendezvous.deadlines", "our_rendezvous.hosting",
-    "simulator.conformance", "our_agent.conformance", "torch_agent.conformance", "our_autograd.conformance",
+    "torch_rendezvous.conformance", "stores.cases", "our_store.conformance", "our_rendezvous.operators",
+    "our_rendezvous.deadlines", "our_rendezvous.hosting", "simulator.conformance", "our_agent.conformance",
+    "torch_agent.conformance", "our_autograd.conformance",
 )  # fmt: skip
 COMPARISON_COST = 400_000  # states that are checked in the time of a comparison, roughly
 

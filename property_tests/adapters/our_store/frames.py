@@ -39,9 +39,9 @@ class FramesSubject(Settling):
         self._lines: dict[int, Line] = {}
         self._unsent: dict[int, bytes] = {}
         self._observer = self._server.connect()
-        self._observer.send(self._server.greeting)
+        self._observer.send(VALIDATE)
         for key in (FIRST, SECOND):
-            self._observer.send(self._server.encode(request(Query.DELETE_KEY, blob(key))))
+            self._observer.send(request(Query.DELETE_KEY, blob(key)))
         self._server.settle()
         self._observer.read()
 
@@ -66,7 +66,7 @@ class FramesSubject(Settling):
 
     def _whole(self, connection: int) -> bytes:
         """The SET of the first key."""
-        return self._server.encode(set_(FIRST, self._own(connection)))
+        return set_(FIRST, self._own(connection))
 
     def _connect(self, connection: int) -> None:
         self._lines[connection] = self._server.connect()

@@ -40,11 +40,6 @@ class Line(Protocol):
 class Server(Protocol):
     """A server with TCPStore's protocol."""
 
-    greeting: bytes  # the first request on a connection
-
-    def encode(self, request: bytes) -> bytes:
-        """Encode a request of torch 2.13, or of ours, for this server."""
-
     def connect(self) -> Line:
         """A new connection, on which nothing has been sent."""
 
@@ -100,8 +95,6 @@ class InProcessLine:
 class InProcess:
     """Our sans-I/O service, driven without a socket; `now` is its clock."""
 
-    greeting = VALIDATE
-
     def __init__(
         self, limits: Limits | None = None, kind: Callable[..., Service] = Service, now: float = 0.0, **more: Any
     ) -> None:
@@ -114,9 +107,6 @@ class InProcess:
         line = InProcessLine(self, f"peer{len(self._lines)}")
         self._lines[line.session] = line
         return line
-
-    def encode(self, request: bytes) -> bytes:
-        return request
 
     def deliver(self) -> None:
         for session in self.service.take_pending():
@@ -207,21 +197,13 @@ class _TcpLine:
 
 
 class OverTcp(AbstractContextManager["OverTcp"]):
-    """Any server on a port of 127.0.0.1 that serves its connections in the order in which their bytes arrive.
-
-    The server answers `question` at once, with `answer`.
-    """
-
-    greeting, question, answer = VALIDATE, PING, NONCE
+    """Any server on a port of 127.0.0.1 that serves its connections in the order in which their bytes arrive."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self._lines: list[_TcpLine] = []
         self._control = _TcpLine(port)
-        self._control.send(self.greeting)
-
-    def encode(self, request: bytes) -> bytes:
-        return request
+        self._control.send(VALIDATE)
 
     def connect(self) -> Line:
         line = _TcpLine(self.port)
@@ -235,11 +217,8 @@ class OverTcp(AbstractContextManager["OverTcp"]):
         # The server may read the first PING in the same round of its loop as earlier bytes. It reads the second PING,
         # which is sent when the first is answered, in a later round.
         for _ in range(2):
-            if not self.is_answer(self._control.ask(self.question, len(self.answer))):
+            if self._control.ask(PING, len(NONCE)) != NONCE:
                 raise ConnectionError(f"the server on port {self.port} does not answer")
-
-    def is_answer(self, data: bytes) -> bool:
-        return data == self.answer
 
     def close(self) -> None:
         for line in self._lines:

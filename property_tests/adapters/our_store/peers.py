@@ -17,6 +17,7 @@ from trystate.model.store.vocabulary import Status
 
 from ...harness.subjects import Disagreement
 from .lines import Line, Server
+from .wire import VALIDATE
 
 Message = Mapping[str, "enum.Enum | int"]  # the components of a record on its way to a client
 Reader = Callable[[bytes], "tuple[Message, int] | None"]  # -> the first message and its size, or None
@@ -107,8 +108,7 @@ class Peer:
 
     def __init__(self, server: Server, reader: Reader) -> None:
         self.line: Line = server.connect()
-        self._encode = server.encode
-        self.line.send(server.greeting)
+        self.line.send(VALIDATE)
         self.unsent: deque[tuple[bytes, Reader]] = deque()
         self.unread: list[Message] = []
         self.is_lost = False  # the client's end is closed, and the server has not noticed
@@ -117,7 +117,7 @@ class Peer:
 
     def ask(self, request: bytes, reader: Reader | None = None) -> None:
         """Keep a request until it is served. `reader` reads its answer, if this is not the usual byte."""
-        self.unsent.append((self._encode(request), reader or self._byte_reader))
+        self.unsent.append((request, reader or self._byte_reader))
 
     def send(self) -> None:
         """Send the next request, every second one in two pieces; drop it if the connection is lost."""
@@ -168,11 +168,11 @@ class Others:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._line: Line = server.connect()
-        self._line.send(server.greeting)
+        self._line.send(VALIDATE)
 
     def tell(self, request: bytes) -> None:
         """Send a request and drop its answer."""
-        self._line.send(self._server.encode(request))
+        self._line.send(request)
         self._server.settle()
         self._line.read()
 
@@ -183,7 +183,7 @@ class Others:
 
     def ask(self, request: bytes) -> bytes:
         """Send a request that is answered at once; returns the answer."""
-        self._line.send(self._server.encode(request))
+        self._line.send(request)
         self._server.settle()
         answer = self._line.read()
         if not answer:
@@ -192,7 +192,7 @@ class Others:
 
     def begin(self, request: bytes) -> None:
         """Send a request that is answered later."""
-        self._line.send(self._server.encode(request))
+        self._line.send(request)
 
     def is_answered(self) -> bool:
         """Whether the answer to the begun request has arrived."""

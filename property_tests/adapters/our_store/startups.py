@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from multiprocessing.connection import wait as readable
-from typing import Any, ClassVar
+from typing import Any
 
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.wire import COUNTER_KEY, I64, blob
@@ -175,26 +175,32 @@ class _Owned(TCPStore):
         super().__init__(*given, **more)
 
 
-class StartUpsOn(Steps):
-    """The constructors of all clients, the address of the master's server, and a stranger that reads the counter."""
+class StartUpsSubject(Steps):
+    """Subject for `StartUps`: the constructors of all clients, and the master's server.
 
-    HOST: ClassVar[str]
+    Shows the phase of each constructor, whether it is connected, the counter while the server runs, which a stranger
+    reads, and whether the server refused a stranger.
+    """
 
-    def __init__(self, system: StartUps) -> None:
+    def __init__(self, system: StartUps, stack: ExitStack) -> None:
+        """The end of `stack` closes the subject."""
         self._world = system.sizes["client"]
-        self._clients: list[Any] = []
-        self._stranger: Any = None
+        self._clients: list[Constructor] = []
+        self._stranger: Any = None  # a peer, while a server listens
+        self._is_torchs = system.edition is Edition.TORCH
+        stack.callback(self.close)
+        self._steps = {
+            "overwrite_low": lambda: self._overwrite(0), "overwrite_high": lambda: self._overwrite(self._world),
+        }  # fmt: skip
 
     def reset(self) -> None:
+        self._is_refused = self._has_listened = False
         self.close()
         self._bound = socket.socket()  # it does not listen: a client is refused, and the master can bind the address
         self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._bound.bind((self.HOST, 0))
+        self._bound.bind((SERVED, 0))
         self._port: int = self._bound.getsockname()[1]
         self._clients = [self._client(number) for number in range(self._world)]
-
-    def _client(self, number: int) -> Any:
-        raise NotImplementedError
 
     def close(self) -> None:
         """End all constructors, stores and the server."""
@@ -210,35 +216,12 @@ class StartUpsOn(Steps):
             self._stranger.close()
         self._stranger = None
 
-
-class StartUpsSubject(StartUpsOn):
-    """Subject for `StartUps`: the constructors of all clients, and the master's server.
-
-    Shows the phase of each constructor, whether it is connected, the counter while the server runs, and whether the
-    server refused a stranger.
-    """
-
-    HOST = SERVED
-
-    def __init__(self, system: StartUps, stack: ExitStack) -> None:
-        """The end of `stack` closes the subject."""
-        super().__init__(system)
-        self._is_torchs = system.edition is Edition.TORCH
-        stack.callback(self.close)
-        self._steps = {
-            "overwrite_low": lambda: self._overwrite(0), "overwrite_high": lambda: self._overwrite(self._world),
-        }  # fmt: skip
-
     def _maker(self) -> Callable[..., Any]:
         if not self._is_torchs:
             return _Owned
         from torch._C._distributed_c10d import TCPStore as Torchs
 
         return lambda owner, *given, **more: setattr(owner, "store", Torchs(*given, **more))
-
-    def reset(self) -> None:
-        self._is_refused = self._has_listened = False
-        super().reset()
 
     def _client(self, number: int) -> Constructor:
         return Constructor(self._maker(), number, self._port, self._world)

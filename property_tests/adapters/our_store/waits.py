@@ -44,19 +44,16 @@ class WaitsSubject(Clients):
 
     def observe(self) -> Mapping[str, int]:
         """The values of the keys, the unread answers of each client, and whether its connection is closed."""
-        return self._stored() | self._answers()
+        return {f"holds[{number}]": self._held(number) for number in range(len(self._keys))} | self._answers()
 
-    def _stored(self) -> dict[str, int]:
-        """The value of each key, which a GET reads; 0 for a missing key, whose GET is answered with an empty value."""
-        seen = {}
-        for number, key in enumerate(self._keys):
-            read = REPLIES.got(answered := self._others.ask(get(key)))
-            if read is None or read[1] != len(answered):
-                raise Disagreement(f"a GET of {key!r} was answered with {answered!r}")
-            held = read[0]["value"]
-            assert isinstance(held, int)
-            seen[f"holds[{number}]"] = held
-        return seen
+    def _held(self, number: int) -> int:
+        """The value of a key, which a GET reads; 0 for a missing key, whose GET is answered with an empty value."""
+        read = REPLIES.got(answered := self._others.ask(get(self._keys[number])))
+        if read is None or read[1] != len(answered):
+            raise Disagreement(f"a GET of {self._keys[number]!r} was answered with {answered!r}")
+        held = read[0]["value"]
+        assert isinstance(held, int)
+        return held
 
     # ---- the clients
 
@@ -93,16 +90,10 @@ class WaitsSubject(Clients):
 
     def _tell(self, ways: list[bytes]) -> None:
         """Make a change by one of several requests, each in its turn."""
-        usable = [way for way in ways if self._is_known(way)]
+        is_ours = self.system.edition is Edition.TRYSTATE
+        usable = [way for way in ways if is_ours or way[0] < Extension.HELLO]
         self._others.tell(usable[self._writes % len(usable)])
         self._writes += 1
-
-    def _is_known(self, request: bytes) -> bool:
-        """Whether the server has this request."""
-        return self.system.edition is Edition.TRYSTATE or request[0] < Extension.HELLO
-
-    def _held(self, key: int) -> int:
-        return self._stored()[f"holds[{key}]"]
 
     def _set_key(self, key: int) -> None:
         name, old = self._keys[key], self._held(key)

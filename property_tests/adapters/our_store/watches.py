@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
@@ -68,7 +67,7 @@ class Watcher:
     """The connection of a client's watch."""
 
     def __init__(self, server: Server, keys: list[bytes]) -> None:
-        self.peer, self._encode = Peer(server, partial(self.message, keys)), server.encode
+        self.peer = Peer(server, partial(self.message, keys))
         self.link = Link.UP
         self._answers: list[Message] = []  # expected in this order: no answer identifies its request
 
@@ -79,7 +78,7 @@ class Watcher:
 
     def send(self, data: bytes, answer: Message) -> None:
         self._answers.append(answer)
-        self.peer.line.send(self._encode(data))
+        self.peer.line.send(data)
 
     def look(self) -> None:
         """Read the bytes that have arrived, until the connection is cut."""
@@ -93,8 +92,6 @@ class Watcher:
 
 class WatchesSubject(Settling):
     """A server that takes the model's steps; shows unread messages, the keys, the links, and the waiting clients."""
-
-    watcher: ClassVar[type[Watcher]] = Watcher
 
     def __init__(self, system: Watches, server: Server) -> None:
         self.system, self._server = system, server
@@ -110,7 +107,7 @@ class WatchesSubject(Settling):
         self._turn = 0
         self._waits = dict.fromkeys(clients, 0)
         self._keys = [fresh_name("watched") for _ in range(self.system.sizes["key"])]
-        self._watchers = [self.watcher(self._server, self._keys) for _ in clients]
+        self._watchers = [Watcher(self._server, self._keys) for _ in clients]
         self._others = Others(self._server)
         self._lines = [Others(self._server) for _ in clients]
 
@@ -149,12 +146,7 @@ class WatchesSubject(Settling):
         self._turn += 1
         name = self._keys[key]
         requests = ways(name, self._versions[key], self._value(name))
-        usable = [each for each in requests if self._is_known(each)]
-        self._lines[client].tell(usable[self._turn % len(usable)])
-
-    def _is_known(self, request: bytes) -> bool:
-        """Whether the server has this request."""
-        return True
+        self._lines[client].tell(requests[self._turn % len(requests)])
 
     def _change_nothing(self, client: int, key: int) -> None:
         self._lines[client].tell(request(Query.COMPARE_SET, blob(self._keys[key]), blob(b"other"), blob(b"9")))
@@ -199,4 +191,4 @@ class WatchesSubject(Settling):
         watcher.peer.end()
 
     def _connect(self, client: int) -> None:
-        self._watchers[client] = self.watcher(self._server, self._keys)
+        self._watchers[client] = Watcher(self._server, self._keys)

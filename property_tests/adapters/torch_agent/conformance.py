@@ -30,27 +30,21 @@ SLICES = (
     Slice("2 2:2", ("crash", "newcomer")), Slice("2 2:2", ("worker_failure",), max_restarts=0),
     Slice("3 2:2"),
 )  # fmt: skip
-SEED_SLICES = (
-    Slice("2 2:2", SIGNAL), Slice("2 2:2", ("worker_failure", "crash"), max_restarts=0),
-    Slice("2 2:2", ("worker_failure", *SIGNAL), max_restarts=0), Slice("3 2:2"),
-)  # fmt: skip
 SAMPLE_EDGES, SAMPLE_STRIDE = 100, 3
 
 
-def compare(
-    slices: Iterable[Slice], report: Report, edges_max: int | None = None, edition: Edition = Edition.TORCH
-) -> Outcome:
+def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
     """Take every edge of each slice on torch's loop, or about `edges_max`, and try the forbidden steps.
 
     Raises:
         NotInRelease: as TorchLoop.
     """
-    return replay_systems((one.build(edition) for one in slices), TorchLoop, report, edges_max)
+    return replay_systems((one.build(Edition.TORCH) for one in slices), TorchLoop, report, edges_max)
 
 
 RANKS = tuple(
     Ranks(edition=edition, faults=faults, node=nodes, kind=kinds, round=rounds)
-    for edition in Assignment
+    for edition in (Assignment.TORCH, Assignment.TRYSTATE)
     for nodes, kinds, rounds, faults in ((2, 4, 1, ()), (2, 2, 2, ("crash", "newcomer")), (3, 2, 2, ("crash",)))
 )
 
@@ -65,11 +59,6 @@ CHECKS: tuple[Check, ...] = (
         "torch's agent loop",
         partial(compare, SLICES),
         partial(compare, SLICES[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES),
-    ),
-    Check(
-        "torch 1.10's agent loop, a program",
-        partial(compare, SEED_SLICES, edition=Edition.SEED),
-        partial(compare, SEED_SLICES, edges_max=SAMPLE_EDGES, edition=Edition.SEED),
     ),
     Check(
         "the exchange of ranks",

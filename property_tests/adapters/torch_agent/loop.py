@@ -1,4 +1,4 @@
-"""Steps of the model `Agents` (TORCH, SEED), performed by torch's own agent loop, one greenlet for each node.
+"""Steps of the model `Agents` (edition TORCH), performed by torch's own agent loop, one greenlet for each node.
 
 Theory of operation. `launch_agent`, `SimpleElasticAgent.run`, its loop, restarts and exit barrier are torch's,
 unmodified. The worker processes, the rendezvous handler, the barrier of the store and `time.sleep` are replaced. In
@@ -13,8 +13,7 @@ subject is rebuilt from the earlier steps, and the step is refused.
 
 The greenlet of a killed agent is abandoned: the effects of torch's cleanup in `run` are ignored. A stopped agent is not
 resumed. The fault `deaf` is left out: the wait for a worker that ignores SIGTERM is in torch's MultiprocessContext,
-which is replaced. The edition SEED is torch's loop with three differences of 1.10: the exit barrier after a failure,
-the shutdown after a signal, and no graceful exit.
+which is replaced.
 
 Rule: the rendezvous below is written out here, as coarse as the model has it; only the loop above it is compared.
 """
@@ -28,6 +27,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -49,7 +49,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from trystate.impl.torch_release import is_before, needs
 from trystate.model.agent import Agents
-from trystate.model.agent.vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+from trystate.model.agent.vocabulary import Ending, Loop, Pace, Verdict, WorkerState
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 
@@ -84,7 +84,7 @@ class Node:
         self.agent: Agent | None = None
         self.workers, self.ending = WorkerState.INIT, Ending.NONE
         self.member, self.round = Membership.OUTSIDE, -1
-        self.succeeded = self.arrived = self.signalled = self.late = self.abandoned = self.orphans = False
+        self.succeeded = self.signalled = self.late = self.abandoned = self.orphans = False
         self.pace = Pace.GOES_ON
 
     @property
@@ -101,16 +101,8 @@ class Node:
 
     def start(self) -> None:
         self.subject.starting = self
-        self.operation = sim.Operation(self._launch)
+        self.operation = sim.Operation(partial(launcher.launch_agent, self.subject.config, _nothing, []))
         self.operation.resume()
-
-    def _launch(self) -> None:
-        try:
-            launcher.launch_agent(self.subject.config, _nothing, [])
-        except SignalException:
-            if self.subject.is_seed and self.agent is not None:
-                self.agent._worker_group.spec.rdzv_handler.shutdown()
-            raise
 
     def stop_workers(self) -> None:
         if self.runs and not self.abandoned:
@@ -146,8 +138,6 @@ class Node:
         after, restarts = self.at, left - self.agent._remaining_restarts
         if before == after and not self.over:
             return ""
-        if after == "barrier" and self.workers is WorkerState.FAILED:
-            return "find_failure"
         if after == "exit":
             return "find_failure" if restarts else "restart_workers"
         if after == "shutdown" and before != "barrier":
@@ -182,13 +172,6 @@ class Agent(api.SimpleElasticAgent):
         super().__init__(spec)
         self.node: Node = spec.rdzv_handler.node
         self.node.agent = self
-
-    def _invoke_run(self, role: str = api.DEFAULT_ROLE) -> RunResult:
-        result = super()._invoke_run(role)
-        if self.node.subject.is_seed and result.is_failed():
-            wait: Any = self._exit_barrier
-            wait()
-        return result
 
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         sim.stop("start")
@@ -243,7 +226,7 @@ class Handler(RendezvousHandler):
             sim.stop("join")
             self._reach()
             if self.is_closed():
-                spare = node.member is Membership.REDUNDANT and not lists.is_seed
+                spare = node.member is Membership.REDUNDANT
                 raise RendezvousGracefulExitError("spare") if spare else RendezvousClosedError("closed")
             if node.late:
                 lists.leave(node)
@@ -286,7 +269,7 @@ class TorchLoop(Happenings, Replacing):
     def __init__(self, model: Agents) -> None:
         if is_before("2.8"):
             raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
-        self.model, self.is_seed = model, model.edition is Edition.SEED
+        self.model = model
         self.low, self.high = int(model.min_nodes), int(model.max_nodes)
         self.config = launcher.LaunchConfig(
             self.low, self.high, 1, rdzv_backend="static", rdzv_endpoint="localhost:1", run_id="simulated",
@@ -357,7 +340,7 @@ class TorchLoop(Happenings, Replacing):
             self.complete, self.world = False, 0
             self.round += 1
             for node in self.nodes:
-                node.succeeded = node.arrived = False
+                node.succeeded = False
 
     def _settle(self, when: bool) -> None:
         if when:
@@ -377,14 +360,12 @@ class TorchLoop(Happenings, Replacing):
 
     def _barrier(self, **_: Any) -> None:
         node = next(n for n in self.nodes if n.operation is not None and n.operation.running)
-        node.arrived = node.round == self.round
-        node.succeeded = (
-            node.arrived and node.member is Membership.PARTICIPANT and node.workers is WorkerState.SUCCEEDED
-        )
+        is_current, is_member = node.round == self.round, node.member is Membership.PARTICIPANT
+        node.succeeded = is_current and is_member and node.workers is WorkerState.SUCCEEDED
         while True:
             sim.stop("barrier")
-            arrived = sum(one.arrived if self.is_seed else one.succeeded for one in self.nodes)
-            if node.late or (not self.down and node.round == self.round and arrived == self.world):
+            succeeded = sum(one.succeeded for one in self.nodes)
+            if node.late or (not self.down and node.round == self.round and succeeded == self.world):
                 break
         if node.signalled:
             raise _signal()
@@ -432,7 +413,5 @@ class TorchLoop(Happenings, Replacing):
             out[f"succeeded[{k}]"] = int(node.succeeded)
             out[f"current[{k}]"] = int(node.round == self.round)
             out |= self.see(node)
-            if self.is_seed:
-                out[f"arrived[{k}]"] = int(node.arrived)
             out[f"own[{k}]"] = int(self.model.max_restarts) - agent._remaining_restarts if agent is not None else 0
         return out

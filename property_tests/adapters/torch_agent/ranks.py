@@ -4,7 +4,7 @@ Theory of operation. `SimpleElasticAgent._assign_worker_ranks` is torch's, unmod
 `impl/agent/exchange.py`. The store is torch's HashStore, with a PrefixStore for each round, as torch's rendezvous
 makes it. A gate between the function and the store stops the greenlet before each request, and finds by the key which
 step of the model it is. A read of a missing key does not block: it is refused, or times out at a step of the model.
-Today's torch has no function for the edition SEED: `assign_as_seed` is a program of torch 1.10's.
+The edition SEED is not replayed: the installed torch has no function for it.
 
 Rule: the rounds below are written here, as coarse as in the model. The adapter reads roles and assignments from
 the store, and the ranks from the workers that the function returns.
@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 import torch.distributed as dist
-from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, Worker, WorkerSpec, _RoleInstanceInfo
+from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, Worker, WorkerSpec
 
 from trystate.impl.agent import exchange
 from trystate.impl.agent.exchange import Exchange, RoundOver
@@ -36,25 +36,13 @@ C10d: Any = dist  # torch's stub has no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
 EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the other steps happen to the agent
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
-Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
 
 
-def assign_as_torch(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
+def assign(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
     """torch's own function, which does not use its agent."""
     function: Any = SimpleElasticAgent._assign_worker_ranks
     workers: Sequence[Worker] = function(None, store, rank, size, spec)
     return workers
-
-
-def assign_as_seed(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
-    """As in torch 1.10: each agent reads the entries of all, one key after the other, and computes its own ranks."""
-    store.set(f"{TOLD}{rank}", _RoleInstanceInfo(spec.role, rank, spec.local_world_size).serialize())
-    told = [_RoleInstanceInfo.deserialize(store.get(f"{TOLD}{k}")) for k in range(size)]
-    alike = [one for one in told if one.role == spec.role]
-    base = sum(one.local_world_size for one in told if one.rank < rank)
-    role_base = sum(one.local_world_size for one in alike if one.rank < rank)
-    world, role_world = (sum(one.local_world_size for one in those) for those in (told, alike))
-    return [Worker(k, base + k, role_base + k, world, role_world) for k in range(spec.local_world_size)]
 
 
 class Gate:
@@ -153,7 +141,6 @@ class Exchanges(Replacing):
 
     def __init__(self, model: Ranks) -> None:
         self._sizes, self._edition = model.sizes, model.edition
-        self._assign: Assign = assign_as_seed if self._edition is Assignment.SEED else assign_as_torch
         self.nodes: list[Node] = []
 
     def replace(self, stack: ExitStack) -> None:
@@ -188,10 +175,9 @@ class Exchanges(Replacing):
         """
         if node.operation is None or node.round != round + 1 or node.operation.at != step:
             raise Refused(f"node {node.number} is {node.place.name} in round {node.round}")
-        while node.operation is not None and node.operation.at == step:  # SEED reads one key after the other
-            if step in ("gather", "read") and not self._store(round).check(list(node.keys)):
-                raise Refused(f"{node.keys} are not in the store")
-            node.resume()
+        if step in ("gather", "read") and not self._store(round).check(list(node.keys)):
+            raise Refused(f"{node.keys} are not in the store")
+        node.resume()
 
     def _store(self, round: int) -> Any:
         """The store of a round: dynamic_rendezvous.py:_get_store."""
@@ -218,7 +204,7 @@ class Exchanges(Replacing):
         if self._edition is Assignment.TRYSTATE:
             store = Exchange(PatientGate(node, self._store(round)), lambda: self._look(node))
         node.over = False
-        return lambda: self._assign(store, rank, size, spec)
+        return lambda: assign(store, rank, size, spec)
 
     def _look(self, node: Node) -> None:
         if node.over:
@@ -261,21 +247,18 @@ class Exchanges(Replacing):
         for round in range(self._sizes["round"]):
             members = self._rounds[round] if round < len(self._rounds) else []
             store = self._store(round)
-            seed = self._edition is Assignment.SEED
-            if not seed:
-                out[f"assigned[{round}]"] = int(bool(members) and store.check([f"{ASSIGNED}/0"]))
+            out[f"assigned[{round}]"] = int(bool(members) and store.check([f"{ASSIGNED}/0"]))
             for node in self.nodes:
                 at, rank = f"[{round}][{node.number}]", members.index(node) if node in members else -1
-                info = _read(store, f"{TOLD}{'' if seed else '/'}{rank}")
+                info = _read(store, f"{TOLD}/{rank}")
                 out[f"member{at}"] = int(node in members)
                 out[f"told{at}"] = info["local_world_size"] if info else 0
                 out[f"told_role{at}"] = ordinal(Role[info["role"]]) if info else 0
-                if not seed:
-                    base, world, role_base, role_world = _read(store, f"{ASSIGNED}/{rank}") or (0, 0, 0, 0)
-                    out |= {
-                        f"base_of{at}": base, f"world_of{at}": world, f"role_base_of{at}": role_base,
-                        f"role_world_of{at}": role_world,
-                    }  # fmt: skip
+                base, world, role_base, role_world = _read(store, f"{ASSIGNED}/{rank}") or (0, 0, 0, 0)
+                out |= {
+                    f"base_of{at}": base, f"world_of{at}": world, f"role_base_of{at}": role_base,
+                    f"role_world_of{at}": role_world,
+                }  # fmt: skip
         return out
 
 

@@ -1,4 +1,4 @@
-"""init_process_group, rendezvous and handlers of torch, of torch 1.9, and ours, in every context of their tables.
+"""init_process_group, rendezvous and handlers of torch, and our handlers, in every context of their tables.
 
 Rule: the real functions decide. Records of the arguments replace only the constructors of stores and the creation of
 the group, which follow the decision.
@@ -24,7 +24,6 @@ from trystate.impl.store.errors import InvalidArgument
 from trystate.model.groups.initialisation import INITIALISATION, Init, Made, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
-from ..seed_store import urls as torch_1_9
 from ..torch_rendezvous.contexts import Observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
@@ -38,7 +37,7 @@ SCHEME = "asked"  # registered while rendezvous is called
 SIZE = 3
 
 
-LACKING: Mapping[str, Answer] = {  # a part of the message of torch, torch 1.9 or ours -> what is lacking
+LACKING: Mapping[str, Answer] = {  # a part of the message of torch or ours -> what is lacking
     **dict.fromkeys(("hostname cannot be", "no host"), Meet.NO_HOST),
     **dict.fromkeys(("port number missing", "no port"), Meet.NO_PORT),
     **dict.fromkeys(("path missing", "no absolute path"), Meet.NO_PATH),
@@ -147,8 +146,8 @@ def _named(error: BaseException, known: Mapping[str, Answer]) -> Answer:
 # ---- rendezvous
 
 
-def merge(edition: Edition = Edition.TORCH) -> Observed:
-    """torch's rendezvous, or the rendezvous of torch 1.9."""
+def merge() -> Observed:
+    """torch's rendezvous."""
     rows = (
         (words, {
             "rank_given": words["rank"] != -1, "size_given": words["size"] != -1,
@@ -159,24 +158,15 @@ def merge(edition: Edition = Edition.TORCH) -> Observed:
             query=("", "?use_libuv=1", "?rank=1", "?world_size=5", "?rank=1&world_size=5"),
         )
     )  # fmt: skip
-    ask = _merged_by_1_9 if edition is Edition.SEED else _merged_by_torch
-    return observe(atoms_of(edition, "rendezvous_url"), rows, lambda words: _ask_merge(words, ask))
+    return observe(atoms_of(Edition.TORCH, "rendezvous_url"), rows, _ask_merge)
 
 
-def _merged_by_torch(url: str, rank: int, size: int, handler: Callable[..., None]) -> None:
-    with mock.patch.dict(rendezvous._rendezvous_handlers, {SCHEME: handler}):
-        rendezvous.rendezvous(url, rank, size)
-
-
-def _merged_by_1_9(url: str, rank: int, size: int, handler: Callable[..., None]) -> None:
-    torch_1_9.rendezvous(url, rank, size, {SCHEME: handler})
-
-
-def _ask_merge(words: Words, meet: Callable[..., None]) -> Answer:
+def _ask_merge(words: Words) -> Answer:
     got: list[str] = []
     url = f"{words['scheme']}://host/{words['query']}"
     try:
-        meet(url, words["rank"], words["size"], lambda url, **_: got.append(url))
+        with mock.patch.dict(rendezvous._rendezvous_handlers, {SCHEME: lambda url, **_: got.append(url)}):
+            rendezvous.rendezvous(url, words["rank"], words["size"])
     except ERRORS as error:
         return _named(error, {
             "node-specific": Merge.CLASH, "No rendezvous handler": Merge.UNKNOWN, "'unheard'": Merge.UNKNOWN,
@@ -197,7 +187,7 @@ def _ask_merge(words: Words, meet: Callable[..., None]) -> Answer:
 
 
 def handlers(edition: Edition) -> dict[str, Observed]:
-    """Each handler of torch's, of torch 1.9's, or of ours."""
+    """Each handler of torch's, or of ours."""
     ours = edition is Edition.TRYSTATE
     hosted = (True, False) if ours else (True,)
     agents = (None, "True", "1")
@@ -210,7 +200,7 @@ def handlers(edition: Edition) -> dict[str, Observed]:
         MASTER_PORT=(None, "7", "8") if ours else (None,), hosted=hosted,
     )  # fmt: skip
     file = contexts(scheme=("file",), place=("", "/path"), rank_in=(None, 0, 1), size_in=(None, SIZE))
-    ask = {Edition.TRYSTATE: _ask_ours, Edition.SEED: _ask_1_9}.get(edition, _ask_torch)
+    ask = _ask_ours if ours else _ask_torch
     return {
         table: observe(atoms_of(edition, table), ((words, _held(words, ours)) for words in rows), ask)
         for table, rows in (("env_url", env), ("tcp_url", tcp), ("file_url", file))
@@ -275,18 +265,6 @@ def _ask_torch(words: Words) -> Answer:
         except ERRORS as error:
             return _named(error, LACKING)
     return made[0] if _precedence(words, rank, size) and len(made) == 1 else f"{made}, rank {rank} of {size}"
-
-
-def _ask_1_9(words: Words) -> Answer:
-    url = _url(words, ours=False)
-    with mock.patch.dict(os.environ, _variables(words), clear=True):
-        try:
-            client, rank, size = torch_1_9.rendezvous(url, -1, -1, torch_1_9.HANDLERS)
-        except ERRORS as error:
-            return _named(error, LACKING)
-    if not _precedence(words, rank, size) or (client.host, client.port, client.world_size) != ("host", 7, size):
-        return f"{client}, rank {rank} of {size}"
-    return Meet.AGENT_PREFIXED if client.prefix == "/worker" else Meet.SERVE if client.serves else Meet.CLIENT
 
 
 class _Met(str):

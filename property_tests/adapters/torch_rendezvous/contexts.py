@@ -55,20 +55,6 @@ OWN = 1  # the number of the node whose operator is called
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
-    """The classes of the objects of a context: torch's, or another program's with the same names of fields."""
-
-    node: Callable[[str, int, int], Any]
-    state: Callable[[], Any]
-    context: Callable[[Any, Any, Any], Any]
-    settings: Callable[[int, int], Any]
-    lists: tuple[Membership, ...]
-
-
-TORCH = Classes(dr._NodeDesc, dr._RendezvousState, dr._RendezvousContext, sim.settings, LISTS)
-
-
-@dataclass(frozen=True, slots=True)
 class Context:
     """One context, in words: the list of each node (the operator's node is the second), and all other parameters."""
 
@@ -104,16 +90,14 @@ def stopped_time() -> Iterator[None]:
         yield
 
 
-def make_nodes(classes: Classes) -> list[Any]:
-    return [classes.node(f"node{k}", 1, 0) for k in range(NODES_MAX)]
+def make_nodes() -> list[Any]:
+    return [dr._NodeDesc(f"node{k}", 1, 0) for k in range(NODES_MAX)]
 
 
-def make_state(
-    classes: Classes, lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str
-) -> Any:
+def make_state(lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str) -> Any:
     """The state of a context. The heartbeats of the other nodes are fresh."""
-    state = classes.state()
-    nodes = make_nodes(classes)
+    state = dr._RendezvousState()
+    nodes = make_nodes()
     state.complete, state.closed = complete, closed
     until = LAST_CALLS[last_call]
     state.deadline = None if until is None else sim.NOW + until
@@ -140,7 +124,7 @@ def atoms_of(context: Any) -> dict[str, bool]:
     stamp = state.last_heartbeats.get(node)
     return {
         "closed": state.closed,
-        "redundant": node in getattr(state, "redundancy_list", ()),  # torch 1.10 has no such list
+        "redundant": node in state.redundancy_list,
         "complete": state.complete,
         "participant": node in state.participants,
         "waiting": node in state.wait_list,
@@ -160,17 +144,17 @@ def atoms_at(deadline_seconds: float) -> dict[str, bool]:
 
 
 def contexts(
-    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX
 ) -> Iterator[tuple[Callable[[str], Context], Any]]:
     """Every context without a deadline: in words, once its overtime is given, and as an object of the program."""
-    made = [classes.settings(*span) for span in settings]
-    asked = make_nodes(classes)[OWN]
+    made = [sim.settings(*span) for span in settings]
+    asked = make_nodes()[OWN]
     flags = (False, True)
-    for shape in product(product(classes.lists, repeat=nodes), BEATS, flags, flags, LAST_CALLS):
-        state = make_state(classes, *shape)
+    for shape in product(product(LISTS, repeat=nodes), BEATS, flags, flags, LAST_CALLS):
+        state = make_state(*shape)
         before = {name: _copied(value) for name, value in vars(state).items()}
         for span, own in zip(settings, made, strict=True):
-            yield partial(Context, *shape, settings=span), classes.context(asked, state, own)
+            yield partial(Context, *shape, settings=span), dr._RendezvousContext(asked, state, own)
         assert vars(state) == before, f"an operator changed the state of {shape}: it may only look at it"
 
 
@@ -205,7 +189,7 @@ class Observed:
 
 def observe(
     tables: Mapping[str, DecisionTable], operators: Mapping[str, Operator] | None = None,
-    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH,
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX,
 ) -> dict[str, Observed]:  # fmt: skip
     """Call each operator in every context; the tables have only the names of the atoms that sort the answers."""
     operators = TORCH_OPERATORS if operators is None else operators
@@ -213,7 +197,7 @@ def observe(
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
     ends = {overtime: (NOW_SECONDS - s, atoms_at(NOW_SECONDS - s)) for overtime, s in OVERTIMES.items()}
     with stopped_time():
-        for words, context in contexts(settings, nodes, classes):
+        for words, context in contexts(settings, nodes):
             atoms = atoms_of(context)
             for overtime, (deadline, timed) in ends.items():
                 atoms |= timed

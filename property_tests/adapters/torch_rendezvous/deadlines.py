@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import greenlet  # type: ignore[import-untyped]
@@ -32,6 +32,16 @@ NO_PICKLE = {Stored.CORRUPT: b"no pickle", Stored.FOREIGN: b""}
 STANDS = {
     "sync": CallStep.SYNCING, "answered": CallStep.ANSWERED, "token": CallStep.LOADED, "decide": CallStep.DECIDING,
     "act": CallStep.ACTING,
+}  # fmt: skip
+CALLS: Mapping[Call, Callable[[Any], Any]] = {
+    Call.EXIT: lambda handler: handler.next_rendezvous(),
+    Call.SHUTDOWN: lambda handler: handler.shutdown(),
+    Call.SET_CLOSED: lambda handler: handler.set_closed(),
+    Call.POLL: lambda handler: handler.num_nodes_waiting(),
+    Call.KEEP_ALIVE: lambda handler: handler._keep_alive(),
+}
+ERRORS: Mapping[type[BaseException], CallError] = {
+    RendezvousTimeoutError: CallError.TIMEOUT, RendezvousStateError: CallError.STATE,
 }  # fmt: skip
 
 
@@ -132,9 +142,8 @@ class Beats:
 class Thread(calls.Thread):
     """One of the node's threads, with its current call."""
 
-    def __init__(self, errors: Mapping[type[BaseException], CallError]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._errors = errors
         self.about_to_act = False
         self.noted: BaseException | None = None
         self.result: Any = None
@@ -149,43 +158,25 @@ class Thread(calls.Thread):
 
     @property
     def error(self) -> CallError:
-        return CallError.NONE if self.noted is None else self._errors.get(type(self.noted), CallError.OTHER)
+        return CallError.NONE if self.noted is None else ERRORS.get(type(self.noted), CallError.OTHER)
 
     def abandon(self) -> None:
         super().abandon()
         self.about_to_act, self.noted, self.result = False, None, None
 
 
-def _handler(node: Any, settings: Any, holder: Any) -> Any:
-    """A handler with parts that will be replaced."""
-    return dr.DynamicRendezvousHandler(node, settings, "memory", HashStore(), holder)
-
-
 class TorchDeadlines(calls.CallsSubject, Replacing):
     """Subject for the model `Deadlines` (edition TORCH). It replaces torch's time."""
 
     threads: Sequence[Thread]
-    own: Any = dr._NodeDesc("node0", 1, 0)
-    other: Any = dr._NodeDesc("node1", 1, 0)
+    own, other = dr._NodeDesc("node0", 1, 0), dr._NodeDesc("node1", 1, 0)
     goes_on: Mapping[str, CallStep] = {
         "load": CallStep.ANSWERED, "take_token": CallStep.LOADED, "decide": CallStep.DECIDING, "act": CallStep.ACTING,
     }  # fmt: skip
-    calls: Mapping[Call, Callable[[Any], Any]] = {
-        Call.EXIT: lambda handler: handler.next_rendezvous(),
-        Call.SHUTDOWN: lambda handler: handler.shutdown(),
-        Call.SET_CLOSED: lambda handler: handler.set_closed(),
-        Call.POLL: lambda handler: handler.num_nodes_waiting(),
-        Call.KEEP_ALIVE: lambda handler: handler._keep_alive(),
-    }
-    errors: Mapping[type[BaseException], CallError] = {
-        RendezvousTimeoutError: CallError.TIMEOUT,
-        RendezvousStateError: CallError.STATE,
-    }
-    caught: type[Exception] = RendezvousError  # shutdown and the timer catch it
 
     def __init__(self, model: Deadlines) -> None:
         self.model, self.clock = model, Clock()
-        self.threads = Thread(self.errors), Thread(self.errors)
+        self.threads = Thread(), Thread()
         self.clock.late = self.any_late
 
     def replace(self, stack: ExitStack) -> None:
@@ -198,20 +189,18 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         self.phase = AgentPhase.RUNNING
         self.backend = Backend(sim.stop)
         self.lock, self.beats = Lock(), Beats(lambda: self.threads[TIMER].operation is not None)
-        executor = self._made()
+        settings: Any = sim.settings(1, 2)
+        self.holder = cast(Any, Holder(self.backend, settings))
+        handler = dr.DynamicRendezvousHandler(self.own, settings, "memory", HashStore(), self.holder)
+        self.handler = cast(Any, handler)
+        self.handler._heartbeat_lock, self.handler._keep_alive_timer = self.lock, self.beats
+        executor = self.handler._op_executor
         self._run, executor.run = executor.run, self._watched_run
         self._sync_once, self.holder.sync = self.holder.sync, self._watched_sync
-        self._holds(self._initial(), token=1)
+        self.holder._state, self.holder._token = self._initial(), 1
+        self.holder.mark_dirty()
         self.backend.version, self.backend.bits = 1, None
         self.holder.sync()
-
-    def _made(self) -> Any:
-        """A state holder, and a handler with replaced parts; returns the handler's executor."""
-        settings: Any = sim.settings(1, 2)
-        self.holder: Any = Holder(self.backend, settings)
-        self.handler = _handler(self.own, settings, self.holder)
-        self.handler._heartbeat_lock, self.handler._keep_alive_timer = self.lock, self.beats
-        return self.handler._op_executor
 
     def _initial(self) -> Any:
         """A complete round of this node and another."""
@@ -220,22 +209,6 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         state.participants = {self.own: 0, self.other: 1}
         state.last_heartbeats = {self.own: sim.NOW, self.other: sim.NOW}
         return state
-
-    # ---- the state holder: another program has other names for its attributes
-
-    def _holds(self, state: Any, token: int) -> None:
-        """Make this state the copy, which has to be written."""
-        self.holder._state, self.holder._token = state, token
-        self.holder.mark_dirty()
-
-    def _synced_at(self, seconds: float) -> None:
-        self.holder._last_sync_time = seconds
-
-    def _forget_changes(self) -> None:
-        self.holder._dirty = False
-
-    def _seen_of_copy(self) -> dict[str, bool]:
-        return {"token_good": self.holder._token == self.backend.version, "dirty": self.holder._dirty}
 
     def can_refuse(self, step: str) -> bool:
         return step in ("ask_store", "load", "take_token", "decide", "act", "end") or step.startswith("begin_")
@@ -251,7 +224,7 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
 
         def run() -> None:
             try:
-                thread.result = self.calls[call](self.handler)
+                thread.result = CALLS[call](self.handler)
             except Exception as error:
                 thread.noted = thread.noted or error
                 raise
@@ -307,16 +280,16 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         thread.operation.resume()
 
     def _ask_store(self, thread: Thread) -> None:
-        self._synced_at(-1)
+        self.holder._last_sync_time = -1
         self._goes_on(thread, CallStep.SYNCING)
 
     def _serve_from_cache(self, thread: Thread) -> None:
-        self._synced_at(self.clock.monotonic() + 2 * LATE_SECONDS)
+        self.holder._last_sync_time = self.clock.monotonic() + 2 * LATE_SECONDS
         self._goes_on(thread, CallStep.SYNCING)
 
     def _end(self, thread: Thread) -> None:
         self.must_be_over(thread)
-        call, failed, caught = thread.call, thread.noted is not None, isinstance(thread.noted, self.caught)
+        call, failed, caught = thread.call, thread.noted is not None, isinstance(thread.noted, RendezvousError)
         if not thread.operation.over and call is not Call.EXIT:
             thread.operation.resume()
         raised = thread.operation.error is not None
@@ -334,8 +307,7 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
             state.last_heartbeats[self.own] = sim.NOW
 
         self.backend.written(back)
-        self._synced_at(-1)
-        self._forget_changes()
+        self.holder._last_sync_time, self.holder._dirty = -1, False
         self.holder.sync()
         self.phase, self.beats.state = AgentPhase.RUNNING, Timer.BEATING
 
@@ -365,7 +337,8 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         return {
             "closed": stored.closed, "member": self.own in stored.participants,
             "due": self._is_due(stored), "copy_closed": copy.closed, "copy_member": self.own in copy.participants,
-            "copy_due": self._is_due(copy), "lock": self.lock.taken, **self._seen_of_copy(),
+            "copy_due": self._is_due(copy), "lock": self.lock.taken,
+            "token_good": self.holder._token == self.backend.version, "dirty": self.holder._dirty,
         }  # fmt: skip
 
     def _is_due(self, state: Any) -> bool:

@@ -51,17 +51,13 @@ def age_of(stamp: datetime) -> str:
 
 
 class Clock:
-    """Both clocks of a node: `time.monotonic` moves only when it is set."""
+    """`time.monotonic`, which moves only when it is set."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
 
     def monotonic(self) -> float:
         return self.seconds
-
-    def now(self) -> datetime:
-        """The wall clock, for a program that is given one."""
-        return StillDate.now()  # type: ignore[no-any-return]
 
 
 class Backend(dr.RendezvousBackend):
@@ -130,7 +126,7 @@ class Operation:
     `error` is the exception that ended it.
     """
 
-    def __init__(self, run: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[], object]) -> None:
         self.error: Exception | None = None
         self.at = ""
         self._run = run

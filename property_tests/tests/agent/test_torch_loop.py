@@ -1,6 +1,4 @@
-"""torch's own agent loop takes every step of the edition TORCH, and refuses the others; with 1.10's lines, of SEED.
-
-A changed loop disagrees.
+"""torch's own agent loop takes every step of the edition TORCH, and refuses the others. A changed loop disagrees.
 
 Rule: the loop is torch's, with its launcher; only the rendezvous and the workers below it are values.
 """
@@ -24,10 +22,10 @@ from trystate.model.agent.examples import WALKS
 from trystate.model.checker.walks import Walk
 from trystate.property_tests.adapters.our_agent.conformance import Slice
 from trystate.property_tests.adapters.torch_agent import loop
-from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, SEED_SLICES, SIGNAL, compare
+from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, SIGNAL, compare
 from trystate.property_tests.adapters.torch_agent.loop import TorchLoop
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.support.mutants import Mutant, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.runs import replay
 from trystate.testing import state_machine
@@ -36,12 +34,10 @@ Agent = api.SimpleElasticAgent
 
 
 @by_verify
-@pytest.mark.parametrize(("check", "least"), [(0, 5_000 if NIGHTLY else 300), (1, 3_000 if NIGHTLY else 200)])
-def test_torchs_loop_does_what_the_model_says(check: int, least: int) -> None:
-    """In the edition SEED, the loop has the lines of torch 1.10."""
-    outcome = CHECKS[check].run(lambda _: None, sample=not NIGHTLY)
+def test_torchs_loop_does_what_the_model_says() -> None:
+    outcome = CHECKS[0].run(lambda _: None, sample=not NIGHTLY)
     assert not outcome.disagreements
-    assert outcome.compared > least
+    assert outcome.compared > (5_000 if NIGHTLY else 300)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="15,127 edges: under HYPOTHESIS_PROFILE=nightly")
@@ -104,28 +100,10 @@ if SIGNAL:
 def test_another_loop_is_a_disagreement(name: str) -> None:
     one, mutant = BROKEN[name]
 
-    assert not survives(mutant, lambda: agrees(one))
+    def agrees() -> None:
+        assert not compare((one,), lambda _: None, edges_max=400).disagreements
 
-
-def agrees(one: Slice, edition: Edition = Edition.TORCH) -> None:
-    assert not compare((one,), lambda _: None, edges_max=400, edition=edition).disagreements
-
-
-WITHOUT = {
-    "the exit barrier after a failure": (SEED_SLICES[1], replaced(loop.Agent, "_invoke_run", Agent._invoke_run)),
-    "the shutdown after a signal": (
-        SEED_SLICES[0],
-        rewritten(loop.Node._launch, "except SignalException:", "except OSError:"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WITHOUT)
-def test_without_what_1_10_has_instead_it_is_another_edition(name: str) -> None:
-    one, mutant = WITHOUT[name]
-
-    agrees(one, Edition.SEED)
-    assert not survives(mutant, lambda: agrees(one, Edition.SEED))
+    assert not survives(mutant, agrees)
 
 
 def test_a_step_that_torchs_loop_does_not_take_changes_nothing() -> None:

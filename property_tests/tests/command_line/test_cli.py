@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,18 @@ def test_replay_without_torch_exits_with_3_and_the_remedy(command: Command, monk
     assert code == Exit.INCOMPLETE
     assert "barge_in(1)" in out
     assert "not replayed: torch is not installed: pip install it" in err
+
+
+def test_a_finding_that_no_torch_can_replay_is_shown_in_the_model(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = replace(FINDING, since="1.9", until="1.9")
+    monkeypatch.setattr(registry, "findings", lambda: {old.name: old})
+    out = says(command, Exit.OK, "replay", "r1")
+    assert "barge_in(1)" in out
+    assert out.endswith("\nNot replayed: R1 was last seen in torch 1.9, and no torch that can be installed has it.\n")
+    err = says(command, Exit.USAGE, "replay", "r1", "--report")
+    assert err == "trystate: R1 has no report and no script: it was last seen in torch 1.9\n"
 
 
 def test_a_finding_is_shown_where_it_alone_explains_a_property() -> None:

@@ -18,7 +18,6 @@ PROGRAMS = {  # claim -> program and its output
     "verify and replay need no pytest, which the README does not install before its first command": (
         "import sys; sys.modules['pytest'] = None\n"
         "from trystate.commands import replay, verify\n"
-        "import trystate.property_tests.adapters.seed_store.scenarios\n"
         "print(len(verify.refinement_checks()) > 1, len(verify.conformance_checks()) > 10)",
         "True True",
     ),

@@ -23,7 +23,6 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.groups.initialisation import INITIALISATION, NEW_GROUP
 from trystate.model.groups.vocabulary import Edition
 from trystate.model.language import DecisionTable
-from trystate.property_tests.adapters.seed_store import urls as urls_1_9
 from trystate.property_tests.adapters.torch_groups import backends, initialisation
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
@@ -31,10 +30,9 @@ from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.rendezvous.tables import unnoticed
 
 torch_module = initialisation.rendezvous
-SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 # table, contexts
 COMPARED = {
-    (SEED, "rendezvous_url"): 60, (SEED, "env_url"): 864, (SEED, "tcp_url"): 72,
     (TORCH, "init_process_group"): 432, (TORCH, "new_process_group"): 648, (TORCH, "rendezvous_url"): 60,
     (TORCH, "env_url"): 864, (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
     (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
@@ -49,10 +47,9 @@ compared = pytest.mark.parametrize(
 @cache
 def observed(edition: Edition) -> dict[str, Observed]:
     found = initialisation.handlers(edition)
-    if edition is not TRYSTATE:
-        found |= {"rendezvous_url": initialisation.merge(edition)}
     if edition is TORCH:
         found |= {"init_process_group": initialisation.init(), "new_process_group": backends.new_group()}
+        found |= {"rendezvous_url": initialisation.merge()}
     return found
 
 
@@ -74,10 +71,10 @@ def test_every_wrong_row_is_noticed(edition: Edition, name: str) -> None:
     assert unnoticed(INITIALISATION[edition][name], observed(edition)[name]) == []
 
 
-def test_every_table_is_compared() -> None:
+def test_every_table_of_torch_2_and_ours_is_compared() -> None:
     ours = {(TRYSTATE, name) for name, table in INITIALISATION[TRYSTATE].items()
             if table is not INITIALISATION[TORCH].get(name)}  # fmt: skip
-    assert {*COMPARED} == ours | {(of, name) for of in (SEED, TORCH) for name in INITIALISATION[of]}
+    assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH]}
 
 
 HELPER = dist.distributed_c10d._new_process_group_helper
@@ -94,21 +91,6 @@ MUTANTS = {
     "no numbers for gloo": (HELPER, "if backend_str == Backend.GLOO and not", "if False and not"),
     "the keys of all devices": (HELPER, 'PrefixStore(f"{device}/", prefix_store)', "prefix_store"),
 }
-MUTANTS_OF_1_9: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "another rank serves": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
-    "the agent's store is not used": (urls_1_9.env, '== "True"', '== "False"', "env_url"),
-    "the URL first": (urls_1_9.rendezvous, "_query(url) | said", "said | _query(url)", "rendezvous_url"),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS_OF_1_9)
-def test_a_mistake_in_the_program_of_torch_1_9_is_noticed(name: str) -> None:
-    function, right, wrong, table = MUTANTS_OF_1_9[name]
-    with planted(rewritten(function, right, wrong)):
-        seen = {**initialisation.handlers(SEED), "rendezvous_url": initialisation.merge(SEED)}[table]
-    assert differences(INITIALISATION[SEED][table], seen)
-
-
 OBSERVERS: dict[object, Callable[[], dict[str, Observed]]] = {
     HELPER: lambda: {"new_process_group": backends.new_group()},
     dist.init_process_group: lambda: {"init_process_group": initialisation.init()},

@@ -29,8 +29,6 @@ from trystate.model.rendezvous.deadlines import Deadlines, Ours, Torch
 from trystate.model.rendezvous.vocabulary import Call, CallError, CallStep, Edition, Stored, Timer
 from trystate.property_tests.adapters.our_rendezvous import deadlines as ours
 from trystate.property_tests.adapters.our_rendezvous.deadlines import OurDeadlines
-from trystate.property_tests.adapters.seed_rendezvous import engine as seed
-from trystate.property_tests.adapters.seed_rendezvous.executors import SeedDeadlines
 from trystate.property_tests.adapters.torch_rendezvous.deadlines import TorchDeadlines
 from trystate.property_tests.harness.paths import replay_systems
 from trystate.property_tests.harness.side_by_side import SideBySide
@@ -39,7 +37,7 @@ from trystate.property_tests.support.mutants import Mutant, planted, replaced, r
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, bare, model_tests, of_plan
 
-SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 FOREIGN = ("corrupt", "foreign", "restored")
 OF_TORCH = [asked for asked in of_plan(Deadlines) if asked.edition is not TRYSTATE]
 OF_OURS = [asked for asked in of_plan(Deadlines) if asked.edition is TRYSTATE]
@@ -106,12 +104,12 @@ TestTorch = model_tests(OF_TORCH, MUTANTS_OF_TORCH, [asked for asked in OF_TORCH
 TestOurs = model_tests(OF_OURS, MUTANTS_OF_OURS, [Asked(Deadlines, TRYSTATE, "", 0)])
 
 
-# ---- the handlers of torch and of torch 1.10's program
+# ---- torch's handler
 
 
 def disagree(edition: Edition, faults: tuple[str, ...] = ("corrupt",)) -> bool:
     """Whether the subject of an edition differs from its model along an edge."""
-    subject: Any = {SEED: SeedDeadlines, TORCH: TorchDeadlines, TRYSTATE: OurDeadlines}[edition]
+    subject: Any = {TORCH: TorchDeadlines, TRYSTATE: OurDeadlines}[edition]
     model = Deadlines(edition=edition, faults=faults)
     return bool(replay_systems([model], subject, lambda _: None, stop_after=1).disagreements)
 
@@ -129,15 +127,6 @@ def test_our_engine_does_it_under_every_fault() -> None:
 HANDLER, HOLDER = dr.DynamicRendezvousHandler, dr._BackendRendezvousStateHolder
 LATE = "if time.monotonic() > deadline:"
 # fmt: off
-BROKEN_SEED: dict[str, Mutant] = {
-    "the timer takes no lock": rewritten(seed.Handler.keep_alive, "with self._lock:", "if True:"),
-    "next_rendezvous lets the timer run": rewritten(seed.Handler.next_rendezvous, "self._timer.cancel()", "pass"),
-    "a heartbeat that is late raises": rewritten(seed.Handler.keep_alive, "RendezvousError", "KeyError"),
-    "a shutdown that is late has succeeded": rewritten(seed.Handler.shutdown, "return False", "return True"),
-    "a join has no deadline": rewritten(seed.Handler.next_rendezvous, "self._seconds.join", "1e9"),
-    "a state that cannot be read has another error": rewritten(
-        seed.StateHolder.sync, "except pickle.PickleError", "except KeyError"),
-}
 BROKEN_TORCH: dict[str, Mutant] = {
     "the timer takes no lock": rewritten(HANDLER._keep_alive, "with self._heartbeat_lock:", "if True:"),
     "set_closed takes no lock": rewritten(HANDLER.set_closed, "with self._heartbeat_lock:", "if True:"),
@@ -255,7 +244,7 @@ BROKEN_OURS: dict[str, Mutant] = {
 # fmt: on
 
 
-BROKEN = {SEED: BROKEN_SEED, TORCH: BROKEN_TORCH, TRYSTATE: BROKEN_OURS}
+BROKEN = {TORCH: BROKEN_TORCH, TRYSTATE: BROKEN_OURS}
 
 
 @pytest.mark.parametrize(("edition", "name"), [(edition, name) for edition, of in BROKEN.items() for name in of])

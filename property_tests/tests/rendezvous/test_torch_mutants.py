@@ -1,9 +1,8 @@
-"""Every mutant of torch, of torch 1.10's program and of the model is caught, by the check that each case names."""
+"""Every mutant of torch and of the model is caught, by the check that each case names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,11 +18,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.torch import Torch
-from trystate.model.rendezvous.vocabulary import Edition, Raised
-from trystate.property_tests.adapters.seed_rendezvous import engine
-from trystate.property_tests.adapters.seed_rendezvous.conformance import CLASSES, FEW, SEED_OPERATORS
-from trystate.property_tests.adapters.seed_rendezvous.executors import SeedHolders, Versions
-from trystate.property_tests.adapters.torch_rendezvous import contexts
+from trystate.model.rendezvous.vocabulary import Edition
 from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
@@ -34,18 +29,12 @@ from trystate.property_tests.support.pinned import Asked, report
 from trystate.property_tests.support.rendezvous.tables import contradicted, unnoticed
 
 SEED, TORCH = Edition.SEED, Edition.TORCH
-PROGRAMS = {TORCH: (TORCH_OPERATORS, contexts.TORCH), SEED: (SEED_OPERATORS, CLASSES)}
+TABLES = OPERATORS[TORCH]
 
 
-def seen(edition: Edition, names: Collection[str], settings: tuple[tuple[int, int], ...]) -> dict[str, Observed]:
-    """The answers of an edition's operators for three nodes with these settings."""
-    operators, classes = PROGRAMS[edition]
-    asked = {name: operators[name] for name in names}
-    return observe(OPERATORS[edition], asked, settings=settings, nodes=3, classes=classes)
-
-
-def named(mutants: Mapping[Edition, Mapping[str, object]]) -> list[tuple[Edition, str]]:
-    return [(edition, name) for edition, of in mutants.items() for name in of]
+def seen(names: Collection[str], settings: tuple[tuple[int, int], ...]) -> dict[str, Observed]:
+    """The answers of torch's operators for three nodes with these settings."""
+    return observe(TABLES, {name: TORCH_OPERATORS[name] for name in names}, settings=settings, nodes=3)
 
 
 # ---- operators, by the contexts
@@ -55,7 +44,7 @@ JOIN, EXIT, CLOSE, BEAT = (
     for cls in (dr._RendezvousJoinOp, dr._RendezvousExitOp, dr._RendezvousCloseOp, dr._RendezvousKeepAliveOp)
 )
 # fmt: off
-OF_TORCHS_OPERATORS: dict[str, tuple[Any, str, str]] = {
+OPERATOR_MUTANTS: dict[str, tuple[Any, str, str]] = {
     "join ignores closed": (JOIN, "if state.closed:", "if False:"),
     "join wants more than a quorum": (JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
     "join takes nothing back": (JOIN, "rollback_period = 5", "rollback_period = -1"),
@@ -71,32 +60,19 @@ OF_TORCHS_OPERATORS: dict[str, tuple[Any, str, str]] = {
 # fmt: on
 
 
-# fmt: off
-OF_SEEDS_OPERATORS: dict[str, tuple[Any, str, str]] = {
-    "join ignores closed": (engine.Join.__call__, "if state.closed:", "if False:"),
-    "join wants more than a quorum": (engine.Join.__call__, ">= at.settings.min_nodes", "> at.settings.min_nodes"),
-    "join ends the last call too early": (engine.Join._is_last_call_over, "state.deadline < ", "state.deadline <= "),
-    "join has less time to take back": (engine.Join._too_late, "<= deadline + ROLLBACK", "< deadline + ROLLBACK"),
-    "exit does not look at who takes part": (engine.Exit.__call__, "at.node not in at.state.participants", "False"),
-    "late is too early": (engine._Operator._is_late, "> deadline", ">= deadline"),
-}
-# fmt: on
-OPERATOR_MUTANTS = {TORCH: OF_TORCHS_OPERATORS, SEED: OF_SEEDS_OPERATORS}
-
-
-@pytest.mark.parametrize(("edition", "name"), named(OPERATOR_MUTANTS))
-def test_a_mutant_of_an_operator_is_caught_by_the_contexts(edition: Edition, name: str) -> None:
-    tables, mutated = OPERATORS[edition], name.split()[0]
-    with planted(rewritten(*OPERATOR_MUTANTS[edition][name])):
-        found = seen(edition, [mutated] if mutated in tables else tables, ((1, 1),))
-    assert any(compare(tables[name], answers).disagreements for name, answers in found.items())
+@pytest.mark.parametrize("name", OPERATOR_MUTANTS)
+def test_a_mutant_of_an_operator_is_caught_by_the_contexts(name: str) -> None:
+    mutated = name.split()[0]
+    with planted(rewritten(*OPERATOR_MUTANTS[name])):
+        found = seen([mutated] if mutated in TABLES else TABLES, ((1, 1),))
+    assert any(compare(TABLES[name], answers).disagreements for name, answers in found.items())
 
 
 # ---- executors and state holders, by the edges
 
 EXECUTOR, HOLDER = dr._DistributedRendezvousOpExecutor, dr._BackendRendezvousStateHolder
 # fmt: off
-OF_TORCHS_EXECUTORS: dict[str, tuple[Any, ...]] = {
+EXECUTOR_MUTANTS: dict[str, tuple[Any, ...]] = {
     "ranks in reverse": (EXECUTOR._mark_rendezvous_complete, "sorted(state.participants)",
         "sorted(state.participants, reverse=True)"),
     "a beat is not written": (
@@ -117,79 +93,51 @@ OF_TORCHS_EXECUTORS: dict[str, tuple[Any, ...]] = {
 # fmt: on
 
 
-# fmt: off
-OF_SEEDS_EXECUTORS: dict[str, tuple[Any, ...]] = {
-    "ranks in reverse": (engine.Executor._mark_complete, "sorted(state.participants)",
-        "sorted(state.participants, reverse=True)"),
-    "a change is not marked dirty": (engine.Executor.run, "self._holder.dirty = True", "pass"),
-    "polling does not wait": (engine.Executor.run, "self._delay(POLL_SECONDS)", "pass"),
-    "a token is kept": (engine.StateHolder.sync, "self.token = found[1]", "self.token = self.token or found[1]"),
-    "a lost write is told as won": (engine.StateHolder.sync, "answer is not None and answer[2]", "True"),
-    "dropping the dead forgets the epilogue": (engine.StateHolder._drop_the_dead,
-        "if lost_one:", "if False:", 1, ("crash",)),
-    "an emptied round is not replaced": (engine.after_a_removal, "state.round += 1", "pass", 2, ("worker_failure",)),
-    "every write wins": (Versions.compare_set, "if self.text == expected.encode():", "if True:"),
-}
-# fmt: on
-EXECUTOR_MUTANTS = {TORCH: OF_TORCHS_EXECUTORS, SEED: OF_SEEDS_EXECUTORS}
-
-
-def holders(
-    cls: type[Holders], min_nodes: int = 2, faults: tuple[str, ...] = (), *, edition: Edition = TORCH
-) -> Holders:
-    return cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition=edition, faults=faults)
+def holders(cls: type[Holders], min_nodes: int = 2, faults: tuple[str, ...] = ()) -> Holders:
+    return cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition=TORCH, faults=faults)
 
 
 @cache
-def explored(edition: Edition, min_nodes: int = 2, faults: tuple[str, ...] = ()) -> tuple[Holders, Explored]:
+def explored(min_nodes: int = 2, faults: tuple[str, ...] = ()) -> tuple[Holders, Explored]:
     """The unchanged system and its graph."""
-    system = holders(Holders, min_nodes, faults, edition=edition)
+    system = holders(Holders, min_nodes, faults)
     return system, explore_graph(system)
 
 
 def edges_disagree(system: Holders, graph: Explored | None = None) -> bool:
-    with TorchHolders(system) if system.edition is TORCH else nullcontext(SeedHolders(system)) as subject:
+    with TorchHolders(system) as subject:
         found = replay_every_edge(
             system, subject, refusals=True, repeats=False, stop_after=1, edges_max=20_000, explored=graph
         )
     return bool(found.disagreements)
 
 
-@pytest.mark.parametrize(("edition", "name"), named(EXECUTOR_MUTANTS))
-def test_a_mutant_of_an_executor_is_caught_by_the_edges(edition: Edition, name: str) -> None:
-    function, right, wrong, *where = EXECUTOR_MUTANTS[edition][name]
+@pytest.mark.parametrize("name", EXECUTOR_MUTANTS)
+def test_a_mutant_of_an_executor_is_caught_by_the_edges(name: str) -> None:
+    function, right, wrong, *where = EXECUTOR_MUTANTS[name]
     with planted(rewritten(function, right, wrong)):
-        assert edges_disagree(*explored(edition, *where))
+        assert edges_disagree(*explored(*where))
 
 
 # ---- the tables, by their audit or by the contexts
 
 
 @cache
-def answers(edition: Edition) -> dict[str, Observed]:
+def answers() -> dict[str, Observed]:
     """The answers in the fewest contexts that have every valuation."""
-    found = seen(edition, OPERATORS[edition], FEW["settings"])
-    assert not any(gaps(name, compare(OPERATORS[edition][name], found[name])) for name in found)
+    found = seen(TABLES, ((1, 1), (2, 3), (3, 1)))
+    assert not any(gaps(name, compare(TABLES[name], found[name])) for name in found)
     return found
 
 
-TABLES = [(edition, name) for edition in PROGRAMS for name in OPERATORS[edition]]
-
-
-@pytest.mark.parametrize(("edition", "name"), TABLES)
-def test_every_row_that_is_wrong_is_noticed(edition: Edition, name: str) -> None:
-    assert unnoticed(OPERATORS[edition][name], answers(edition)[name]) == []
-
-
-def test_a_type_error_of_the_program_is_that_of_the_table() -> None:
-    given = {got for each in answers(SEED)["join"].answers.values() for got in each}
-    assert Raised.TYPE_ERROR in given
-    assert given == {row.then for row in OPERATORS[SEED]["join"].rows}
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_that_is_wrong_is_noticed(name: str) -> None:
+    assert unnoticed(TABLES[name], answers()[name]) == []
 
 
 def is_caught(table: DecisionTable, rows: tuple[Row, ...]) -> bool:
     """Whether an answer, or the audit, shows that the table with these rows is wrong."""
-    if contradicted(answers(TORCH)[table.name], rows):
+    if contradicted(answers()[table.name], rows):
         return True
     try:
         DecisionTable(table.name, atoms=table.atoms, rows=rows, impossible=table.impossible)
@@ -200,9 +148,7 @@ def is_caught(table: DecisionTable, rows: tuple[Row, ...]) -> bool:
 
 
 ROWS = [
-    pytest.param(table, k, id=f"{name} row {k + 1}")
-    for name, table in OPERATORS[TORCH].items()
-    for k in range(len(table.rows))
+    pytest.param(table, k, id=f"{name} row {k + 1}") for name, table in TABLES.items() for k in range(len(table.rows))
 ]
 
 

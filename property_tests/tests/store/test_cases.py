@@ -10,7 +10,6 @@ import pytest
 from trystate.impl.store.client.calls import ExtendedCalls
 from trystate.impl.torch_release import METHODS
 from trystate.model.store.vocabulary import Edition
-from trystate.property_tests.adapters.seed_store.store import Store as Seeds
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.marks import by_verify
@@ -81,17 +80,11 @@ def test_a_store_that_counts_queues_is_found_out() -> None:
 
 
 def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
-    """The counter is a key in our store, in torch's store and in the store of torch 1.9."""
+    """The counter is a key in our store and in torch's store."""
     with Ours("127.0.0.1", 0, 1, True, timedelta(seconds=30), True) as ours:
         assert ours.num_keys() == 1
     theirs = c10d.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30), True)
     assert theirs.num_keys() == 1
-    with Seeds(world=1, is_server=True) as seeds:
-        assert seeds.num_keys() == 1
-        seeds.set("k", b"1")
-        assert seeds.num_keys() == 2
-    with Seeds(is_server=True) as seeds:
-        assert seeds.num_keys() == 0
 
 
 def test_torchs_tables_are_not_ours() -> None:

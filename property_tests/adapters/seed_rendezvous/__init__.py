@@ -1,1 +1,0 @@
-"""The rendezvous of torch 1.10 as a separate program, and its comparison with the edition SEED."""
