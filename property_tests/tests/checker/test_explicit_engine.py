@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import Progress, quiet
-from trystate.model.checker.explicit import packing, symmetry, vectorise
+from trystate.model.checker.explicit import arrays, packing, symmetry, vectorise, watch_evaluation
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.symmetry import sorting_network
@@ -269,3 +269,26 @@ def test_the_sorting_network_sorts_every_order(size: int) -> None:
         for a, b in sorting_network(size):
             values[a], values[b] = min(values[a], values[b]), max(values[a], values[b])
         assert values == sorted(values)
+
+
+def test_functions_that_differ_in_numbers_alone_are_compiled_once() -> None:
+    words = np.array([3, 8, 12])
+    before = arrays._maker.cache_info().misses
+    low, high = (
+        arrays.built(arrays.NUMPY, "alike", ["w0"], [f"    return ((w0 & {mask}) == {pattern})"])
+        for mask, pattern in ((3, 3), (12, 8))
+    )
+    assert (low(words).tolist(), high(words).tolist()) == ([True, False, False], [False, True, False])
+    assert arrays._maker.cache_info().misses == before + 1
+
+
+def test_found_conditions_are_compiled_out_only_if_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    write = watch_evaluation.conditions
+    monkeypatch.setattr(watch_evaluation, "conditions", lambda *given: compiled.append(1) or write(*given))
+    seen = []
+    for rows in (0, watch_evaluation.WASTED_MAX):
+        compiled.clear()
+        monkeypatch.setattr(watch_evaluation, "WASTED_MAX", rows)
+        seen.append((explore(Ring(node=2, faults=["loss"]), ExplicitEngine)[1].found, len(compiled)))
+    assert seen[0][0] == seen[1][0] and seen[1][1] < seen[0][1]
