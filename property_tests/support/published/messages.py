@@ -94,7 +94,7 @@ class AbdRegister(System, deadlock=False):
     kept_number = integer(0, 5, per=server, initial=lambda server: server)
     kept_letter = one_of(client, optional=True, per=server)
     serves = one_of(client, optional=True, per=server)
-    first_number = integer(0, 5, per=server, doc="its own, when it began to ask the other")
+    first_number = integer(0, 5, per=server, doc="its own, when it began to query the other")
     first_letter = one_of(client, optional=True, per=server)
     found = one_of(client, optional=True, per=server, doc="the letter that it will return")
     before = integer(0, 2, per=client, doc="history: operations of the other that returned before the read")

@@ -147,7 +147,7 @@ MISTAKES: dict[type[System], tuple[str, str, str, str]] = {
     Raft: ("grant_vote", "(last > own) | ", "True | ", "leaders_are_complete"),
     AbdRegister: ("keep", "number > s.kept", "number < s.kept", "linearizable"),
     CigaretteSmokers: ("start_smoking", "all_(", "any_(", "at_most_one"),
-    ChangRoberts: ("handle", "ord_(number) < ord_(node)", "ord_(number) > ord_(node)", "correctness"),
+    ChangRoberts: ("handle", "(number < node)", "(number > node)", "correctness"),
     SchedulingAllocator: ("allocate", " & ~or_(*wanted[:k])", "", "schedule_is_possible"),
     Bakery: ("precedes", "s.num[i] < s.num[j]", "s.num[i] <= s.num[j]", "mutual_exclusion"),
     LamportMutex: ("enter", "(mine < r)", "(mine <= r)", "mutex"),
