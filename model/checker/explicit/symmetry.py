@@ -148,7 +148,7 @@ class Symmetry:
     """The orbits of one system's states."""
 
     layout: Layout
-    names: bool | tuple[str, ...] = True  # as `check` takes it
+    names: bool | tuple[str, ...] = True  # the argument of `check`
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

@@ -24,26 +24,26 @@ BOTH = ("acceptor", "value")
 
 
 class Chiefs(System, deadlock=False):
-    """Nodes choose a chief, and the chief takes keys. A node may know another, and trusts a key or none."""
+    """Nodes choose a chief. A node has an edge to another or not, and trusts a key or none."""
 
     node = index(3)
     key = index(2)
     chief = one_of("node", optional=True)
-    knows = flag(per=("node", "node"))
+    edge = flag(per=("node", "node"))
     trusts = one_of("key", per="node", optional=True)
     spare = one_of("key", initial=ANY)
     terms = integer(0, 2)
 
     @transition()
-    def meet(self, s: S, node0: Expr, node1: Expr) -> None:
-        """A node gets to know another."""
-        s.when(node0 != node1, s.terms == 0, ~s.knows[node1, node0])
-        s.knows[node0, node1] = True
+    def connect(self, s: S, node0: Expr, node1: Expr) -> None:
+        """An edge between two nodes is made."""
+        s.when(node0 != node1, s.terms == 0, ~s.edge[node1, node0])
+        s.edge[node0, node1] = True
 
     @transition()
     def choose(self, s: S, node: Expr) -> None:
-        """A node that two know is chosen, or any node if there was a chief before."""
-        s.when(s.chief.absent, s.terms < 2, (count(s.knows[j, node] for j in s.node) == 2) | (s.terms == 1))
+        """A node with edges from two others is chosen, or any node if there was a chief before."""
+        s.when(s.chief.absent, s.terms < 2, (count(s.edge[j, node] for j in s.node) == 2) | (s.terms == 1))
         s.chief, s.terms = node, s.terms + 1
 
     @transition()
@@ -64,9 +64,9 @@ class Chiefs(System, deadlock=False):
         return all_(s.trusts[j] != s.spare for j in s.node)
 
     @always(witness="two_trust")
-    def a_chief_is_known(self, s: S) -> Any:
-        """Each chief is known to two nodes: this is wrong in the second term."""
-        return s.chief.absent | any_((s.chief == j) & (count(s.knows[k, j] for k in s.node) == 2) for j in s.node)
+    def a_chief_has_edges(self, s: S) -> Any:
+        """Two nodes have an edge to each chief: this is wrong in the second term."""
+        return s.chief.absent | any_((s.chief == j) & (count(s.edge[k, j] for k in s.node) == 2) for j in s.node)
 
 
 def renamed_plainly(of: System, state: State, names: dict[str, Any]) -> State:
@@ -111,7 +111,7 @@ def assert_runs_are_runs(report: Report) -> None:
 
 
 CASES: list[tuple[System, tuple[str, ...], int]] = [
-    (Voting(ballot=2), BOTH, 77),  # as TLC counts
+    (Voting(ballot=2), BOTH, 77),  # the count of TLC
     (Voting(ballot=2), ("acceptor",), 144),
     (Chiefs(), ("node", "key"), 0),
     (Chiefs(), ("node",), 0),
