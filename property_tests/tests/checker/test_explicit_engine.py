@@ -283,9 +283,13 @@ def test_functions_that_differ_in_numbers_alone_are_compiled_once() -> None:
 
 
 def test_found_conditions_are_compiled_out_only_if_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    write = watch_evaluation.conditions
-    monkeypatch.setattr(watch_evaluation, "conditions", lambda *given: compiled.append(1) or write(*given))
+    compiled: list[object] = []
+
+    def conditions(*given: Any) -> Any:
+        compiled.append(given)
+        return vectorise.conditions(*given)
+
+    monkeypatch.setattr(watch_evaluation, "conditions", conditions)
     seen = []
     for rows in (0, watch_evaluation.WASTED_MAX):
         compiled.clear()

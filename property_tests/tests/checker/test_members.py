@@ -132,7 +132,8 @@ def assert_no_state_is_lost() -> None:
     """Each state is returned once or more, and a state that was returned may be dropped."""
     rng = random.Random(3)
     for words in (1, 2, 3):
-        recent, returned, dropped = Recent(), set(), 0
+        recent, dropped = Recent(), 0
+        returned: set[tuple[int, ...]] = set()
         for _ in range(60):
             states = [tuple(rng.choice((1, 2, 3)) << 40 * rng.randint(0, 1) for _ in range(words)) for _ in range(9)]
             columns = tuple(np.array(column, np.int64) for column in zip(*states, strict=True))
