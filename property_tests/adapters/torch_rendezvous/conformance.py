@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from trystate.model.errors import UnavailableError
 from trystate.model.language import DecisionTable
 from trystate.model.rendezvous.deadlines import Deadlines
-from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition
@@ -67,31 +65,9 @@ def every_edge_of_calls(report: Report, edges_max: int | None = None) -> Outcome
     return replay_systems([Deadlines(edition=Edition.TORCH, faults=("corrupt",))], TorchDeadlines, report, edges_max)
 
 
-ETCD_SLICES = (
-    ({"node": 2, "min_nodes": 1, "max_nodes": 2}, ("crash", "restart")),
-    ({"node": 2, "min_nodes": 1, "max_nodes": 2}, ("worker_failure", "job_end", "late", "join_timeout")),
-    ({"node": 3, "min_nodes": 2, "max_nodes": 3}, ()),
-)
-
-
-def every_etcd_edge(report: Report, edges_max: int | None = None) -> Outcome:
-    """Replay every step of the rendezvous over etcd on torch's, or a sample of each slice.
-
-    Raises:
-        UnavailableError: torch's module cannot be imported without python-etcd, as in older releases.
-    """
-    try:
-        from .etcd import TorchEtcd
-    except ModuleNotFoundError as missing:
-        raise UnavailableError(f"this torch needs {missing.name} for it: pip install python-etcd") from None
-    systems = (EtcdRendezvous(faults=faults, **sizes) for sizes, faults in ETCD_SLICES)
-    return replay_systems(systems, TorchEtcd, report, edges_max)
-
-
 CHECKS: tuple[Check, ...] = (
     *(Check(f"{name} operator", partial(operator_contexts, name)) for name in TABLES),
     Check("state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
     Check("calls other than heartbeats", every_edge_of_calls, partial(every_edge_of_calls, edges_max=SAMPLE_EDGES)),
-    Check("rendezvous over etcd", every_etcd_edge, partial(every_etcd_edge, edges_max=SAMPLE_EDGES)),
     Check("jobs at one endpoint", every_edge_of_jobs),
 )

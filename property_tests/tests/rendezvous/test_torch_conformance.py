@@ -31,7 +31,6 @@ COMPARED = {
     "keep-alive operator": (327_680, "contexts"),
     "state holders and executors": (14_364, "edges"),
     "calls other than heartbeats": (15_693, "edges"),
-    "rendezvous over etcd": (14_230, "edges"),
     "jobs at one endpoint": (32, "edges"),
 }
 
