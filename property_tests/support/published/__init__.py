@@ -21,6 +21,13 @@ from .puzzles import CigaretteSmokers, CoffeeCan, Prisoner
 from .resources import Bakery, BakeryInvariant, LamportMutex, ReadersWriters, SchedulingAllocator, SimpleAllocator
 from .rings import ChangRoberts, DiningPhilosophers, Ewd840, Ewd998, TokenRing
 
+__all__ = [
+    "SPECIFICATIONS", "AbdRegister", "AlternatingBit", "Bakery", "BakeryInvariant", "ChangRoberts", "CigaretteSmokers",
+    "CoffeeCan", "Consensus", "DiningPhilosophers", "Ewd840", "Ewd998", "LamportMutex", "Paxos", "PaxosCommit",
+    "Prisoner", "Raft", "ReadersWriters", "SchedulingAllocator", "SimpleAllocator", "Specification", "TokenRing",
+    "TransactionCommit", "Voting",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Specification:
