@@ -24,8 +24,8 @@ from .rings import ChangRoberts, DiningPhilosophers, Ewd840, Ewd998, TokenRing
 __all__ = [
     "SPECIFICATIONS", "AbdRegister", "AlternatingBit", "Bakery", "BakeryInvariant", "ChangRoberts", "CigaretteSmokers",
     "CoffeeCan", "Consensus", "DiningPhilosophers", "Ewd840", "Ewd998", "LamportMutex", "Paxos", "PaxosCommit",
-    "Prisoner", "Raft", "ReadersWriters", "SchedulingAllocator", "SimpleAllocator", "Specification", "TokenRing",
-    "TransactionCommit", "Voting",
+    "Prisoner", "Raft", "ReadersWriters", "SchedulingAllocator", "SimpleAllocator", "Specification",
+    "TokenRing", "TransactionCommit", "Voting",
 ]  # fmt: skip
 
 
