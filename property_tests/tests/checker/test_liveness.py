@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from trystate.model.checker.check import check
+from trystate.model.checker.explicit.graph import _restricted, fair_region
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.reference.engine import fair_parts
+from trystate.model.checker.symbolic.fairness import Region
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.model.language.transitions import Fairness
 from trystate.property_tests.support.export.tlc import explore, tlc_jar
+from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.published import (
     AlternatingBit,
@@ -170,3 +174,33 @@ def test_tlc_decides_published_liveness_as_we_do(of: System, violated: list[str]
     for p in of.properties:
         seen = explore(tla(of, [p.name], "Exported"), tmp_path, jar)
         assert seen.violated == ("temporal" if p.name in violated else ""), p.name
+
+
+# ---- planted mistakes
+
+MUTANTS = {
+    "explicit: a strong group is weak": ("explicit", rewritten(_restricted, "if group.strong else", "if False else")),
+    "explicit: a weak group is strong": ("explicit", rewritten(_restricted, "if group.strong else", "if True else")),
+    "explicit: disabled states are lost": ("explicit", rewritten(_restricted, "core & ~enabled", "~core & enabled")),
+    "explicit: one round is enough": ("explicit", rewritten(fair_region, "while size != (", "while size < 0 <= (")),
+    "symbolic: a strong group is weak": ("symbolic", rewritten(
+        Region.satisfied, "staying if group.strong else", "staying if False else")),
+    "symbolic: a weak group is strong": ("symbolic", rewritten(
+        Region.satisfied, "staying if group.strong else", "staying if True else")),
+    "symbolic: the disabled part is lost": ("symbolic", rewritten(
+        Region.satisfied, "staying | ~self._enabled", "staying | self._enabled")),
+    "interpret: a strong group is weak": ("interpret", rewritten(fair_parts, "if g.strong)", "if False)")),
+    "interpret: a weak group is strong": ("interpret", rewritten(fair_parts, "if not g.strong]", "if False]")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mistake_in_the_fairness_of_an_engine_is_noticed(mutant: str) -> None:
+    engine, plant = MUTANTS[mutant]
+
+    def judge() -> None:
+        for of, violated in PUBLISHED.items():
+            report = check(of(node=3) if issubclass(of, TokenRing) else of(), engine=engine)
+            assert [v.property.name for v in report.violated if v.property.form.live] == violated
+
+    assert survivors({mutant: plant}, judge) == []
