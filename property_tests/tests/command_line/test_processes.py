@@ -65,7 +65,7 @@ def test_one_job_works_in_the_caller_and_more_in_processes_of_their_own(jobs: in
 @pytest.mark.parametrize("waiting", [(), (2,)])
 def test_a_task_that_mostly_waits_has_one_more_process(waiting: tuple[int, ...]) -> None:
     came = get_context("fork").Event()
-    tasks = [partial(came.wait, 2.0), partial(came.wait, 2.0), came.set]
+    tasks: list[Callable[[], Any]] = [partial(came.wait, 2.0), partial(came.wait, 2.0), came.set]
     with Processes(tasks, 2, waiting) as processes:
         results = dict(processes.results([0, 1, 2]))
     assert (results[0], results[1]) == (bool(waiting), bool(waiting))
