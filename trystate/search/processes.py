@@ -2,7 +2,7 @@
 
 Theory of operation. A task is a function without arguments whose result can be pickled. The processes are forked at the
 start, and each has the whole list of tasks: only the number of a task and its result cross a pipe. A process does one
-task after the other until its pipe is closed.
+task after the other until its pipe is closed. One more process does only the tasks that mostly wait.
 
 Failures:
 

@@ -283,13 +283,13 @@ def test_functions_that_differ_in_numbers_alone_are_compiled_once() -> None:
 
 
 def test_found_conditions_are_compiled_out_only_if_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[object] = []
+    compiled = []
 
-    def conditions(*given: Any) -> Any:
-        compiled.append(given)
-        return vectorise.conditions(*given)
+    def counted(layout: Layout, exprs: Sequence[Expr]) -> Any:
+        compiled.append(exprs)
+        return vectorise.conditions(layout, exprs)
 
-    monkeypatch.setattr(watch_evaluation, "conditions", conditions)
+    monkeypatch.setattr(watch_evaluation, "conditions", counted)
     seen = []
     for rows in (0, watch_evaluation.WASTED_MAX):
         compiled.clear()
