@@ -46,7 +46,7 @@ from .visited import NextLevel, Recent, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
-EVEN = 4  # a level of several chunks has a multiple of this number, so two or four workers end together
+EVEN = 2  # a level of several chunks has a multiple of this number, so two workers end together
 
 
 @dataclass(frozen=True, slots=True)
