@@ -115,7 +115,7 @@ class Expr:
         """True where a field of the form `one_of(..., optional=True)` has no member."""
         if self.sort.kind != "index":
             source.refuse(f"{self} is of sort {self.sort.name}: only a member of an index can be absent")
-        return equal(self, absent(self.sort))
+        return equal(self, absent(self.sort)) if self.sort.least < 0 else FALSE  # a member that was assigned before
 
     @property
     def role(self) -> Role | None:

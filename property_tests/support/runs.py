@@ -72,7 +72,8 @@ def assert_is_a_fair_lasso(system: System, run: Counterexample | Lasso) -> None:
             declared = str(instance.transition.fair)
             strength, _, group = declared.partition(":")
             member = [k for p, k in instance.binding.items() if group.endswith(f"[{p.sort.name}]")][:1]
-            groups.setdefault(f"{declared} {member}" if group else f"{strength} {instance.label}", []).append(instance)
+            own = f"{instance.transition.name} {instance.indices[: len(instance.transition.own)]}"  # not its choices
+            groups.setdefault(f"{declared} {member}" if group else f"{strength} {own}", []).append(instance)
     for name, group_ in groups.items():
         taken = {instance.number for instance in group_} & {*path.steps[loop:]}
         enabled = [any(interpreter.step(instance, state) for instance in group_) for state in around]

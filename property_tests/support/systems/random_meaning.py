@@ -1,12 +1,14 @@
 """The meaning of a random declaration, computed from its plans on plain values, without any expression tree.
 
 Rule: each line of a loop over an index assigns to all members at once, from the values that the lines before it left.
+A read at a field that holds no member is 0, and a write there changes nothing.
 """
 
 from __future__ import annotations
 
 import operator as op
-from itertools import islice, product
+from collections.abc import Iterator
+from itertools import combinations, islice, product
 from typing import Any
 
 from trystate.model.checker.interpret import Interpreter
@@ -23,16 +25,21 @@ def cells_of(system: System, state: State) -> Cells:
     return {cell.key: value for cell, value in zip(system.cells, state, strict=True)}
 
 
-def place(where: Plan, scope: Scope) -> tuple[str, tuple[int, ...]]:
+def place(where: Plan, cells: Cells, scope: Scope) -> tuple[str, tuple[int, ...]]:
     name, *places = where
-    return name, tuple(scope[k] for k in places)
+    return name, tuple(cells[k, ()] if isinstance(k, str) else scope[k] for k in places)
+
+
+def member(plan: Plan, scope: Scope) -> int:
+    form, *k = plan
+    return -1 if form == "none" else scope[k[0]] if form == "index" else int(k[0])
 
 
 def meaning(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
     """The value of a condition (0 or 1) or number."""
     form, *args = plan
     if form in ("flag", "read", "isin"):
-        value = cells[place(args[0], scope)]
+        value = cells.get(place(args[0], cells, scope), 0)
         return value in args[1] if form == "isin" else value
     if form == "const":
         return int(args[0])
@@ -40,6 +47,8 @@ def meaning(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
         return scope[args[0]]
     if form == "same":
         return scope[args[0]] == scope[args[1]]
+    if form == "at":
+        return cells[place(args[0], cells, scope)] == member(args[1], scope)
     if form in ("any", "all", "count"):
         holding = sum(bool(meaning(args[0], cells, (*scope, j), members)) for j in range(members))
         return {"any": holding > 0, "all": holding == members, "count": holding}[form]
@@ -56,15 +65,25 @@ def new_value(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
         return int(bool(meaning(args[0], cells, scope, members)))
     if kind == "hue":
         return int(args[1] if meaning(args[0], cells, scope, members) else args[2])
+    if kind == "member":
+        return member(args[0], scope)
     number, low, high = args
     return int(min(high, max(low, meaning(number, cells, scope, members))))
 
 
 def after(step: Step, number: int, cells: Cells, scope: Scope, members: int, bound: Plan = ALWAYS) -> Cells | None:
-    """The cells after a step; None if it is not enabled, changes nothing or leaves the bound."""
-    if not meaning(step.guard, cells, scope, members):
+    """The cells after a step; None if it is not enabled, changes nothing or leaves the bound.
+
+    `scope` has the members of its `each`, the members that it chooses, and the number of the set that it picks.
+    """
+    picked: Cells = {}
+    if step.picks:
+        *chosen, number_of_set = scope
+        scope = tuple(chosen)
+        picked = {("picked", (j,)): j in subsets(members)[number_of_set] for j in range(members)}
+    now = cells | picked
+    if not meaning(step.guard, now, scope, members):
         return None
-    now = dict(cells)
     if step.kind == "fault":
         left = (f"fault{number}_left", ())
         if not cells[left]:
@@ -73,8 +92,21 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int, bou
     for _, loops, *lines in step.effects:
         inner = [(*scope, *js) for js in product(range(members), repeat=loops)]
         for where, value in lines:
-            now |= {place(where, s): new_value(value, now, s, members) for s in inner}
+            new = {place(where, now, s): new_value(value, now, s, members) for s in inner}
+            now |= {key: number for key, number in new.items() if key in now}
+    now = {key: value for key, value in now.items() if key not in picked}
     return None if now == cells or not meaning(bound, now, (), members) else now
+
+
+def subsets(members: int) -> list[tuple[int, ...]]:
+    """The sets of members, the smallest first."""
+    return [one for size in range(members + 1) for one in combinations(range(members), size)]
+
+
+def scopes(step: Step, members: int) -> Iterator[Scope]:
+    """All members, choices and sets of a step."""
+    picks = [range(2**members)] * step.picks
+    return product(*[range(members)] * (step.params + step.chooses), *picks)
 
 
 Values = tuple[int, ...]  # values of the cells, in the order of `_keys`
@@ -98,7 +130,7 @@ def graph(d: Declaration, members: int) -> Edges:
             continue
         cells, found[state] = dict(zip(keys, state, strict=True)), []
         for number, step in enumerate(d.steps):
-            for scope in product(range(members), repeat=step.params):
+            for scope in scopes(step, members):
                 following = after(step, number, cells, scope, members, d.bound)
                 if following is not None:
                     found[state].append(((number, scope), tuple(following[key] for key in keys)))
@@ -175,8 +207,9 @@ def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges, again: 
 
 def _groups(d: Declaration, step: tuple[int, Scope]) -> set[tuple[Any, ...]]:
     """The group in which a step is fair, as its strength and a name; none if it is not fair."""
-    number, members = step
+    number, scope = step
     declared = d.steps[number]
+    members = scope[: declared.params]
     if not declared.fair or declared.kind == "fault":
         return set()
     strength, _, group = ("weak" if declared.fair is True else declared.fair).partition(":")

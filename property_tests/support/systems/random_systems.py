@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import operator as op
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -58,18 +58,23 @@ class Variable:
             return flag(per=per, initial=tuple(bool(v) for v in self.initial))
         if self.kind == "hue":
             return choice(Hue, per=per, initial=tuple(HUES[v] for v in self.initial))
+        if self.kind == "member":
+            begins = tuple(None if v < 0 else v for v in self.initial)
+            return one_of("node", optional=self.low < 0, per=per, initial=begins)
         return integer(self.low, self.high, per=per, initial=self.initial)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A transition to declare."""
+    """A transition to declare. It `chooses` a number of members, and if it `picks`, the set `PICKED`."""
 
     kind: str
     params: int
     fair: bool | str
     guard: Plan
     effects: tuple[Plan, ...]
+    chooses: int = 0
+    picks: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,9 @@ class Declaration:
     bound: Plan = field(default=ALWAYS, kw_only=True)
 
 
+PICKED = Variable("picked", "flag", 1, 0, 1, (0,))  # read like a field: whether a member is in the set
+
+
 # ---- drawing
 
 
@@ -94,10 +102,10 @@ class Declaration:
 def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
     out: list[Variable] = []
     for k in range(draw(st.integers(2, 5))):
-        kind = draw(st.sampled_from(("flag", "hue", "int")))
-        dims = draw(st.sampled_from((0, 1, 1, 2) if pairs and kind != "hue" else (0, 1)))
-        low = draw(st.integers(-2, 2)) if kind == "int" else 0
-        high = {"flag": 1, "hue": 2}.get(kind, low + draw(st.integers(1, 3 if dims == 0 else 1)))
+        kind = draw(st.sampled_from(("flag", "hue", "int", *["member"] * pairs)))
+        dims = draw(st.sampled_from((0, 1, 1, 2) if pairs and kind in ("flag", "int") else (0, 1)))
+        low = draw(st.integers(*{"int": (-2, 2), "member": (-1, 0)}.get(kind, (0, 0))))
+        high = {"flag": 1, "hue": 2, "member": MEMBERS - 1}.get(kind, low + draw(st.integers(1, 3 if dims == 0 else 1)))
         begins = draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
         new = Variable(f"f{k}", kind, dims, low, high, tuple(begins))
         if prod(v.states for v in out) * new.states <= STATES_MAX:
@@ -117,11 +125,28 @@ class Drawing:
         return [v for v in self.variables if v.kind == kind and (v.dims == 0 or scope > 0)]
 
     def read(self, variable: Variable, scope: int) -> Plan:
-        return (variable.name, *(self.draw(st.integers(0, scope - 1)) for _ in range(variable.dims)))
+        return (variable.name, *(self.place(variable, scope) for _ in range(variable.dims)))
+
+    def place(self, variable: Variable, scope: int) -> int | str:
+        """An index in scope, or the name of a field that holds a member.
+
+        A field that may hold none only leads to a flag or a hue: the lowest value of these is 0.
+        """
+        least = -1 if variable.kind in ("flag", "hue") else 0
+        fields = [v.name for v in self.of_kind("member", scope) if not v.dims and v.low >= least]
+        places: list[int | str] = [*range(scope), *fields * (variable is not PICKED)]
+        return self.draw(st.sampled_from(places))
+
+    def member(self, optional: bool, scope: int) -> Plan:
+        """A member: an index in scope, one by its number, or none."""
+        plans = [("index", k) for k in range(scope)] or [("numbered", k) for k in range(MEMBERS)]
+        return self.draw(st.sampled_from([*plans, *[("none",)] * optional]))
 
     def condition(self, depth: int, scope: int) -> Plan:
         flags, hues = self.of_kind("flag", scope), self.of_kind("hue", scope)
-        leaves = ["number", *["flag"] * bool(flags), *["hue"] * bool(hues), *["same"] * (scope > 1)]
+        fields = self.of_kind("member", scope)
+        leaves = ["number", *["flag"] * bool(flags), *["hue"] * bool(hues), *["same"] * (scope > 1),
+                  *["at"] * bool(fields)]  # fmt: skip
         form = self.draw(st.sampled_from([*leaves, *["not", "and", "or", "implies", "any", "all"] * (depth > 0)]))
         if form == "number":
             compare = self.draw(st.sampled_from(COMPARE))
@@ -131,6 +156,9 @@ class Drawing:
         if form == "hue":
             where = self.read(self.draw(st.sampled_from(hues)), scope)
             return ("isin", where, tuple(self.draw(st.lists(st.integers(0, 2), min_size=1, max_size=2))))
+        if form == "at":
+            field = self.draw(st.sampled_from(fields))
+            return ("at", self.read(field, scope), self.member(field.low < 0, scope))
         if form == "same":
             return ("same", *(self.draw(st.integers(0, scope - 1)) for _ in range(2)))
         inner = scope + (form in ("any", "all"))
@@ -155,11 +183,11 @@ class Drawing:
 
     def effect(self, params: int) -> Plan:
         """("set", loops, (where, value), ...): without parameters the loops are over every index of the field."""
-        variable = self.draw(st.sampled_from(self.variables))
+        variable = self.draw(st.sampled_from([v for v in self.variables if v is not PICKED]))
         loops = variable.dims if params == 0 else self.draw(st.integers(0, variable.dims))
         scope = params + loops
         looped = list(range(params, scope))
-        free = [self.draw(st.integers(0, params - 1)) for _ in range(variable.dims - loops)]
+        free = [self.place(variable, params) for _ in range(variable.dims - loops)]
         where = (variable.name, *self.draw(st.permutations(looped + free)))
         return ("set", loops, (where, self.value(variable, scope)))
 
@@ -169,6 +197,8 @@ class Drawing:
         if variable.kind == "hue":
             one, other = (self.draw(st.integers(0, 2)) for _ in range(2))
             return ("hue", self.condition(1, scope), one, other)
+        if variable.kind == "member":
+            return ("member", self.member(variable.low < 0, scope))
         return ("int", self.number(2, scope), variable.low, variable.high)
 
 
@@ -236,11 +266,14 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
     steps = []
     for _ in range(draw(st.integers(1, 2 if nested else 6))):
         params = draw(st.sampled_from((0, 0, 1) if nested else (0, 1, 1, 2)))
+        chooses = draw(st.sampled_from((0, 0, 1))) if not nested and params < 2 else 0
+        picks = not (nested or symmetric) and draw(st.sampled_from((False, False, True)))
+        within = replace(plans, variables=(*drawn, PICKED)) if picks else plans
         kind = draw(st.sampled_from(("transition", "transition", "transition", "environment", "fault")))
-        effects = plans.effects(params)
-        guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
+        effects = within.effects(params + chooses)
+        guard = draw(st.sampled_from((ALWAYS, within.condition(2, params + chooses))))
         fair = draw(st.sampled_from((False, *FAIR, *(PER_MEMBER if params else ()))))
-        steps.append(Step(kind, params, fair, guard, effects))
+        steps.append(Step(kind, params, fair, guard, effects, chooses, picks))
     depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
     bound = plans.condition(1, 0) if draw(st.integers(0, 3)) == 3 else ALWAYS
     return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes), bound=bound)
@@ -266,6 +299,9 @@ def build(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
         return ord_(scope[args[0]])
     if form == "same":
         return scope[args[0]] == scope[args[1]]
+    if form == "at":
+        held, (sought, *_) = read(s, args[0], scope), args[1]
+        return held.absent if sought == "none" else held == member(args[1], s, scope)
     if form in ("any", "all", "count"):
         over = {"any": any_, "all": all_, "count": count}[form]
         return over(lifted(build(args[0], s, (*scope, j))) for j in s.node)
@@ -282,7 +318,17 @@ def lifted(value: Any) -> Any:
 def read(s: Any, where: Plan, scope: tuple[Any, ...]) -> Any:
     name, *places = where
     field = getattr(s, name)
-    return field[tuple(scope[k] for k in places)] if places else field
+    return field[members_at(s, places, scope)] if places else field
+
+
+def members_at(s: Any, places: Sequence[int | str], scope: tuple[Any, ...]) -> Any:
+    found = tuple(getattr(s, k) if isinstance(k, str) else scope[k] for k in places)
+    return found if len(found) > 1 else found[0]
+
+
+def member(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
+    form, *k = plan
+    return None if form == "none" else scope[k[0]] if form == "index" else s.node[k[0]]
 
 
 def assign(s: Any, plan: Plan, scope: tuple[Any, ...]) -> None:
@@ -294,7 +340,7 @@ def assign(s: Any, plan: Plan, scope: tuple[Any, ...]) -> None:
         return
     for (name, *places), value in lines:
         if places:
-            getattr(s, name)[tuple(scope[k] for k in places)] = new_value(value, s, scope)
+            getattr(s, name)[members_at(s, places, scope)] = new_value(value, s, scope)
         else:
             setattr(s, name, new_value(value, s, scope))
 
@@ -305,17 +351,34 @@ def new_value(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
         return lifted(build(args[0], s, scope))
     if kind == "hue":
         return ite(build(args[0], s, scope), HUES[args[1]], HUES[args[2]])
+    if kind == "member":
+        return member(args[0], s, scope)
     number, low, high = args
     value = build(number, s, scope)
     return ite(value < low, low, ite(value > high, high, value))
 
 
+class Picking:
+    """A symbolic state with the set that a step picks, which is read like a field."""
+
+    def __init__(self, s: Any, picked: Any) -> None:
+        vars(self).update(s=s, picked=picked)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.s, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.s, name, value)
+
+
 def rule(step_: Step, number: int) -> Any:
     def body(self: System, s: Any, *params: Any) -> None:
         """A random step."""
-        s.when(build(step_.guard, s, params))
+        scope = (*params, *(s.choose(s.node) for _ in range(step_.chooses)))
+        state = Picking(s, s.subset(s.node)) if step_.picks else s
+        s.when(build(step_.guard, state, scope))
         for effect in step_.effects:
-            assign(s, effect, params)
+            assign(state, effect, scope)
 
     each = ("node",) * step_.params
     if step_.kind == "fault":

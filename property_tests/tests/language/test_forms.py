@@ -369,6 +369,14 @@ def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
         check(declared(text)())
 
 
+def test_a_member_that_a_step_has_assigned_is_not_absent() -> None:
+    text = "@transition()\ndef take(self, s, node): 'Take.'; s.when(s.at.absent); s.at = node\n"
+    text += (
+        "@step(on=('take',))\ndef has_it(self, before, after): 'It has it.'; return before.at.absent & ~after.at.absent"
+    )
+    assert not check(declared(AT + text)()).verdict("has_it").run
+
+
 def test_members_as_values_exclude_symmetry_and_proofs() -> None:
     with pytest.raises(UsageError, match="the values of at are members of node; explore without symmetry"):
         check(declared(AT, Switch)(), engine="explicit", symmetry=True)
