@@ -20,7 +20,7 @@ from .packing import Columns, Layout, Layouts
 from .paths import Trail
 
 REMEDY = "explore without symmetry"
-# The operators that `tells_apart` judges. Any other is refused: if it orders members, merging states is unsound.
+# The operators that `distinguishes` judges. Any other is refused: if it orders members, merging states is unsound.
 JUDGED = {
     "const", "read", "var", "eq", "lt", "not", "and", "ite", "add", "sub", "int", "ord", "any", "count", "bound",
     "named",
@@ -52,7 +52,7 @@ def interchangeable(system: System) -> Sort:
         if len({*slot.own.values()}) > 1:
             raise UsageError(f"{slot.at}: the members of {slot.name} begin with different values; {REMEDY}")
     for what, expr in _trees(system):
-        reason = tells_apart(expr, sort)
+        reason = distinguishes(expr, sort)
         if reason:
             raise UsageError(f"{what} {reason}, so the members of {sort.name} are not interchangeable; {REMEDY}")
     return sort
@@ -71,7 +71,7 @@ def _trees(system: System) -> Iterator[tuple[str, Expr]]:
     yield f"the condition of {system.name} on its initial states", system.initial_condition
 
 
-def tells_apart(expr: Expr, sort: Sort) -> str:
+def distinguishes(expr: Expr, sort: Sort) -> str:
     """How a tree distinguishes members, in words; empty if it does not."""
     for here in parts(expr):
         if here.op not in JUDGED:

@@ -86,7 +86,7 @@ def test_the_steps_of_members_of_random_systems_are_the_same_together(declared: 
         assert_same(lambda: system(declared, members=3))
 
 
-def test_only_steps_that_do_not_tell_members_apart_are_taken_together() -> None:
+def test_only_steps_that_do_not_distinguish_members_are_taken_together() -> None:
     def together(of: System) -> set[str]:
         kernel = Kernel(of)
         found = explicit.Compiled.of(kernel).members._alike
@@ -108,7 +108,7 @@ def test_mistakes_in_swaps_are_noticed() -> None:
         "only one cell of two is swapped": rewritten(members.swapped, "(moved << shift)", "(moved << shift >> 64)"),
         "steps are not swapped back": rewritten(Members.taken, "swapped(after, self._moves_of(sort)[member])", "after"),
         "a member has a state of the next": rewritten(members._Copies.parts, "len(rows)", "len(rows) - 1"),
-        "members are never told apart": replaced(members, "tells_apart", lambda tree, sort: ""),
+        "members are never distinguished": replaced(members, "distinguishes", lambda tree, sort: ""),
         "constant values are not compared": replaced(Members, "_uneven", frozenset()),
     }
     assert survivors(mutants, assert_all_same) == []
@@ -118,7 +118,8 @@ def assert_no_state_is_lost() -> None:
     """Each state is returned once or more, and a state that was returned may be dropped."""
     rng = random.Random(3)
     for words in (1, 2, 3):
-        recent, returned, dropped = Recent(), set(), 0
+        recent, dropped = Recent(), 0
+        returned: set[tuple[int, ...]] = set()
         for _ in range(60):
             states = [tuple(rng.choice((1, 2, 3)) << 40 * rng.randint(0, 1) for _ in range(words)) for _ in range(9)]
             columns = tuple(np.array(column, np.int64) for column in zip(*states, strict=True))
