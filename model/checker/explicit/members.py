@@ -1,9 +1,9 @@
 """Steps of interchangeable members: the step of the first member is compiled, and taken for all members at once.
 
-*Theory of operation.* If no tree of a transition tells the members of an index apart, the step of member j from a state
-is the step of member 0 from the state in which the cells of 0 and j are swapped, and its result is swapped back. So one
-compiled function runs over the states of a chunk and their swapped copies. In a small chunk, a call of NumPy costs more
-than its work. In a large chunk the copies cost more than the calls, and each step runs on its own (`SMALL`).
+*Theory of operation.* If no tree of a transition distinguishes the members of an index, the step of member j from a
+state is the step of member 0 from the state in which the cells of 0 and j are swapped, and its result is swapped back.
+So one compiled function runs over the states of a chunk and their swapped copies. In a small chunk, a call of NumPy
+costs more than its work. In a large chunk the copies cost more, and each step runs on its own (`SMALL`).
 
 The judgement is the same as for the reduction by symmetry, but for each transition: no other declaration matters.
 """
@@ -23,7 +23,7 @@ from ...language.sorts import Sort
 from ...language.transitions import Transition
 from ..kernel import Kernel
 from .packing import Columns, Layout, Rows
-from .symmetry import tells_apart
+from .symmetry import distinguishes
 from .vectorise import Step, Taken
 from .watch_evaluation import Watching
 
@@ -59,7 +59,7 @@ class _Copies:
     def __init__(self, columns: Columns, moves: Sequence[Moves]) -> None:
         self.columns = tuple(map(np.concatenate, zip(*(swapped(columns, each) for each in moves), strict=True)))
         self.count = len(columns[0])
-        self.steps: dict[tuple[int, frozenset[int]], list[tuple[Rows, Columns]]] = {}  # by member and words written
+        self.steps: dict[tuple[int, frozenset[int]], list[tuple[Rows, Columns]]] = {}  # keys: member, written words
         self._ends = np.arange(1, len(moves)) * self.count
 
     def parts(self, rows: Rows) -> Iterator[tuple[int, slice]]:
@@ -70,7 +70,7 @@ class _Copies:
 
 
 class Members:
-    """The steps of a kernel, those of interchangeable members together."""
+    """The steps of a kernel; steps of interchangeable members are taken together."""
 
     def __init__(self, kernel: Kernel, layout: Layout, steps: Sequence[Step]) -> None:
         self._kernel = kernel
@@ -131,7 +131,7 @@ class Members:
         return Taken(taken.rows[here] - member * count, before, after, inside)
 
     def _moves_of(self, sort: Sort) -> tuple[Moves, ...]:
-        """For each member, the moves that swap its cells and those of the first member."""
+        """For each member, the moves that swap its cells and the cells of the first member."""
         if sort not in self._moves:
             self._moves[sort] = tuple(self._swap(sort, member) for member in range(sort.size))
         return self._moves[sort]
@@ -185,12 +185,12 @@ class Members:
         return [[Alike(sorts[t], tuple(numbers)) for numbers in each.values()] for t, each in found.items()]
 
     def _exchanged(self, t: Transition) -> Sort | None:
-        """The index of one parameter of the transition whose members it does not tell apart."""
+        """The index of one parameter of the transition whose members it does not distinguish."""
         sorts = [p.sort for p in t.params]
         trees = (t.guard, *t.effects.values())
         for sort in sorts:
             alike = sort.kind == "index" and sorts.count(sort) == 1 and self._alike_cells(t, sort)
-            if alike and not any(tells_apart(tree, sort) for tree in trees):
+            if alike and not any(distinguishes(tree, sort) for tree in trees):
                 return sort
         return None
 

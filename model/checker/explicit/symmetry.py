@@ -28,7 +28,7 @@ from .paths import Trail
 REMEDY = "explore without symmetry"
 RENAMINGS_MAX = 2_880  # 5! and 4!: each state is renamed in all ways, which takes about 0.1 ms for 20 cells
 Renaming = Mapping[str, Sequence[int]]  # the name of an index -> the new name of each member
-# The operators that `tells_apart` judges. Any other is refused: if it orders members, merging states is unsound.
+# The operators that `distinguishes` judges. Any other is refused: if it orders members, merging states is unsound.
 JUDGED = {
     "const", "read", "var", "eq", "lt", "not", "and", "ite", "add", "sub", "int", "ord", "any", "count", "bound",
     "named",
@@ -93,7 +93,7 @@ def permutable(system: System, names: tuple[str, ...]) -> list[Sort]:
 
 def _refuse_numbered(system: System, sort: Sort) -> None:
     for what, expr in _trees(system):
-        if reason := tells_apart(expr, sort):
+        if reason := distinguishes(expr, sort):
             raise UsageError(f"{what} {reason}, so the members of {sort.name} are not interchangeable; {REMEDY}")
 
 
@@ -110,7 +110,7 @@ def _trees(system: System) -> Iterator[tuple[str, Expr]]:
     yield f"the condition of {system.name} on its initial states", system.initial_condition
 
 
-def tells_apart(expr: Expr, sort: Sort) -> str:
+def distinguishes(expr: Expr, sort: Sort) -> str:
     """How a tree distinguishes members, in words; empty if it does not."""
 
     def of(tree: Expr) -> bool:  # a field may hold one of the members or none: this is another sort

@@ -24,7 +24,7 @@ from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
 RUN_RATIO = 6  # a run is at least this factor longer than the next: few runs to search, and few merges of each state
-CODED_MIN = 1 << 14  # states from which a search uses codes (`codes`): below, the tables cost more than they save
+CODED_MIN = 1 << 16  # states from which a search uses codes (`codes`): below, the tables cost more than they save
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
 PIECE = 1 << 13  # successors that are looked up at once: of those that are equal, in one piece, all are kept
 RECENT_MIN, RECENT_MAX = 1 << 12, 1 << 18  # slots for recent states: two megabytes for each word

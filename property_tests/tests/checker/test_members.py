@@ -98,7 +98,7 @@ def test_the_steps_of_members_of_random_systems_are_the_same_together(declared: 
         assert_same(lambda: system(declared, members=3))
 
 
-def test_only_steps_that_do_not_tell_members_apart_are_taken_together() -> None:
+def test_only_steps_that_do_not_distinguish_members_are_taken_together() -> None:
     def together(of: System) -> set[str]:
         kernel = Kernel(of)
         found = explicit.Compiled.of(kernel).members._alike
@@ -121,7 +121,7 @@ def test_mistakes_in_swaps_are_noticed() -> None:
         "only one cell of two is swapped": rewritten(members.swapped, "(moved << shift)", "(moved << shift >> 64)"),
         "steps are not swapped back": rewritten(Members.taken, "swapped(after, self._moves_of(sort)[member])", "after"),
         "a member has a state of the next": rewritten(members._Copies.parts, "len(rows)", "len(rows) - 1"),
-        "members are never told apart": replaced(members, "tells_apart", lambda tree, sort: ""),
+        "members are never distinguished": replaced(members, "distinguishes", lambda tree, sort: ""),
         "members as values are not swapped": rewritten(Members._alike_cells, "slot.sort.name == sort.name", "False"),
         "constant values are not compared": replaced(Members, "_uneven", frozenset()),
     }
