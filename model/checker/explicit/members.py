@@ -198,7 +198,7 @@ class Members:
         """Whether no field of the step has members as values, or cells that never change for some members only."""
         names = {part.name for tree in (t.guard, *t.effects.values()) for part in parts(tree) if part.op == "read"}
         for slot in (self._kernel.system.slots[name] for name in {*names, *t.effects}):
-            if slot.sort.kind == "index" and slot.sort.name == sort.name:  # of a member, or of a member or none
+            if slot.sort.kind == "index" and slot.sort.name == sort.name:  # the field may also hold none
                 return False
             if sort in slot.dims and slot.name in self._uneven:
                 return False
