@@ -109,8 +109,7 @@ def verify(args: argparse.Namespace) -> int:
     jobs = processes(args, len(tasks))
     places.prepare()
     if args.ray is None:
-        compared = [number for number, task in enumerate(tasks) if isinstance(task, Comparison)]
-        results = carry_out(tasks, Processes(tasks, jobs, compared), reporter, started)
+        results = carry_out(tasks, Processes(tasks, jobs), reporter, started)
     else:
         cluster = Cluster(args.ray, tasks, partial(away, args), cores=args.cores or 1, jobs=jobs)
         results = carry_out(tasks, cluster, reporter, started, partial(_landed, args.report))

@@ -2,7 +2,7 @@
 
 Theory of operation. A task is a function without arguments whose result can be pickled. The processes are forked at the
 start, and each has the whole list of tasks: only the number of a task and its result cross a pipe. A process does one
-task after the other until its pipe is closed. One more process does only the tasks that mostly wait.
+task after the other until its pipe is closed.
 
 Failures:
 
@@ -21,7 +21,7 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -46,19 +46,17 @@ class Processes:
     Args:
         tasks: functions without arguments, whose results can be pickled.
         jobs: how many processes, at most one for each task.
-        waiting: the numbers of tasks that mostly wait: one more process does these, while the others do the rest first.
     """
 
-    def __init__(self, tasks: Sequence[Task], jobs: int, waiting: Collection[int] = ()) -> None:
+    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
         self._tasks = tasks
         self._jobs = min(jobs, len(tasks))
-        self._waiting = frozenset(waiting)
         self._processes: dict[Connection, BaseProcess] = {}
 
     def __enter__(self) -> Processes:
         if self._jobs > 1:
             try:
-                for _ in range(self._jobs + bool(self._waiting)):
+                for _ in range(self._jobs):
                     self._fork()
             except BaseException:
                 self.__exit__(None, None, None)
@@ -85,13 +83,13 @@ class Processes:
         left = list(reversed(order))
         busy: dict[Connection, int] = {}
         for connection in self._processes:
-            self._give(connection, left, busy)
+            _give(connection, left, busy)
         while busy:
             for one in wait(list(busy)):
                 assert isinstance(one, Connection)
                 number = busy.pop(one)
                 result = self._received(one)
-                self._give(one, left, busy)
+                _give(one, left, busy)
                 yield number, result
 
     def _fork(self) -> None:
@@ -104,14 +102,6 @@ class Processes:
         process.start()
         theirs.close()
         self._processes[ours] = process
-
-    def _give(self, connection: Connection, left: list[int], busy: dict[Connection, int]) -> None:
-        beside = bool(self._waiting) and connection is [*self._processes][-1]
-        own = [number for number in left if (number in self._waiting) is beside] or ([] if beside else left)
-        if own:
-            busy[connection] = own[-1]
-            left.remove(own[-1])
-            connection.send(busy[connection])
 
     def _received(self, connection: Connection) -> Any:
         try:
@@ -126,6 +116,12 @@ class Processes:
         if error is not None:
             raise error
         return result
+
+
+def _give(connection: Connection, left: list[int], busy: dict[Connection, int]) -> None:
+    if left:
+        busy[connection] = left.pop()
+        connection.send(busy[connection])
 
 
 def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connection], caller: int) -> None:

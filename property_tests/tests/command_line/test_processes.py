@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children
 from typing import Any
 
 import pytest
@@ -60,22 +60,6 @@ def test_one_job_works_in_the_caller_and_more_in_processes_of_their_own(jobs: in
     pids = {pid for _, pid in results.values()}
     assert (os.getpid() in pids) == (jobs == 1)
     assert len(pids) <= jobs
-
-
-@pytest.mark.parametrize("waiting", [(), (2,)])
-def test_a_task_that_mostly_waits_has_one_more_process(waiting: tuple[int, ...]) -> None:
-    came = get_context("fork").Event()
-    seconds = 60.0 if waiting else 0.5  # the limit expires only where two processes have the tasks that wait
-    tasks: list[Callable[[], Any]] = [partial(came.wait, seconds), partial(came.wait, seconds), came.set]
-    with Processes(tasks, 2, waiting) as processes:
-        results = dict(processes.results([0, 1, 2]))
-    assert (results[0] and results[1]) == bool(waiting)
-
-
-def test_each_task_is_done_once_also_if_some_mostly_wait() -> None:
-    with Processes([partial(square, n) for n in range(9)], 2, waiting=range(4)) as processes:
-        results = dict(processes.results(range(9)))
-    assert [value for value, _ in (results[n] for n in range(9))] == [n * n for n in range(9)]
 
 
 @pytest.mark.parametrize(
