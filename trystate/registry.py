@@ -92,6 +92,11 @@ def findings() -> Mapping[str, Finding]:
     return {name: found for area in _areas() for name, found in area.FINDINGS.items()}
 
 
+def torch_findings() -> Mapping[str, Finding]:
+    """Every known defect of torch, by its name."""
+    return {name: found for name, found in findings().items() if found.of == "torch"}
+
+
 def finding_labels() -> dict[str, Finding]:
     """Every known defect, by its number and by its name."""
     return {label: found for found in findings().values() for label in (found.number, found.name)}

@@ -100,14 +100,19 @@ class Process:
             self._job.main.switch(name, keys)
         return getattr(self._client, name)(*given)
 
-    def proceed(self) -> None:
-        """Run to the next place.
+    @property
+    def is_running(self) -> bool:
+        """Whether its call has not ended."""
+        return self._runs is not None
+
+    def proceed(self, *, may_wait: bool = False) -> None:
+        """Run to the next place; with `may_wait`, a request that waits for a key is sent.
 
         Raises:
             Refused: the barrier polls again, or the next operation would wait for a key.
         """
         before = self.place, self.state._round
-        if self.pending == "multi_get" and not self._client.check(self.keys):
+        if not may_wait and self.pending == "multi_get" and not self._client.check(self.keys):
             raise Refused("the store waits for a slot")
         if self._proceed() and (self.place, self.state._round) == before:
             raise Refused("it polls again")
@@ -188,7 +193,9 @@ class Job(Steps):
         self._given = connect
         self._now = 1e6
         clock = SimpleNamespace(sleep=self._sleep, monotonic=self._look, time=self._look)
-        self.module = load(path, clock, lambda: next(p.machine for p in self._all if p._runs is greenlet.getcurrent()))
+        self.module = load(
+            path, clock, lambda: next(p.machine for p in self.processes if p._runs is greenlet.getcurrent())
+        )
 
     def _sleep(self, _: float) -> None:
         self.main.switch("sleeps")
@@ -209,11 +216,11 @@ class Job(Steps):
         number = self.sizes["node"]
         self._host = [Process(self, number, is_host=True, joins=False)] if outside else []
         self.nodes = [Process(self, n, is_host=n == 0 and not outside) for n in range(number)]
-        for process in self._all:
+        for process in self.processes:
             process.begin()
 
     @property
-    def _all(self) -> list[Process]:
+    def processes(self) -> list[Process]:
         return [*self.nodes, *self._host]
 
     @property
