@@ -44,8 +44,12 @@ CONFLICTING = tuple(edition for edition in FENCED if edition is not Edition.MEND
 ENDED = (At.COMPLETE, At.LEFT, At.FAILED, At.BROKEN, At.GONE)
 
 
+def first_is_open(round: int) -> Door:
+    return Door.OPEN if round == 0 else Door.ABSENT
+
+
 class NvrxBarrier(System):
-    """The nodes of a job, of which `world` train at a time, and the host that closes each round."""
+    """The nodes of a job and the host that closes each round. At most `world` nodes train at a time."""
 
     title = "NVRx's rendezvous barrier"
     Edition = Edition
@@ -55,11 +59,11 @@ class NvrxBarrier(System):
     round = index(3, "the last round is never opened")
     world = constant(2, "min_nodes: how many nodes train")
     most = constant(3, "max_nodes: how many nodes may join, spares included")
-    outside = constant(0, "1: a control plane outside is the host, and node 0 is like the others")
+    outside = constant(0, "1: a control plane outside is the host, and node 0 is not")
 
     shut = choice(Shut, doc="the key `shutdown`; before df0b358 it has no reason")
     failed = flag(doc="the rendezvous was shut down because of an error")
-    door = choice(Door, per="round", initial=lambda round: Door.OPEN if round == 0 else Door.ABSENT, doc="round_done")
+    door = choice(Door, per="round", initial=first_is_open, doc="round_done")
     joined = integer(0, "slot", per="round", doc="join_count")
 
     written = one_of(round, optional=True, per="slot", doc="the round of the record in the slot")
@@ -469,7 +473,7 @@ class Capped(NvrxBarrier):
 
 
 class Reasoned(Capped, edition=Edition.REASONED):
-    """Since df0b358: a shutdown has a reason, but that of a surplus node is `graceful`."""
+    """Since df0b358: a shutdown has a reason. A surplus node gives the reason `graceful`."""
 
 
 class Release06(Capped, edition=Edition.NVRX_0_6):

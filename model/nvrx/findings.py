@@ -18,7 +18,7 @@ NVRX_0_6, SET, MENDED = Edition.NVRX_0_6, Edition.SET, Edition.MENDED
 
 
 def _run(edition: Edition, *faults: str, rounds: int = 2, **given: Any) -> Run:
-    """Three nodes in so many rounds, by default; `given`: other sizes, and each property's findings."""
+    """A search, by default of three nodes in two rounds; `given`: other sizes, and each property's findings."""
     sizes = {"node": 3, "world": 2, "most": 3, "outside": 0}
     sizes |= {name: given.pop(name) for name in (*sizes,) if name in given}
     sizes |= {"slot": sizes["node"] + ("refill" in faults), "round": rounds + 1}

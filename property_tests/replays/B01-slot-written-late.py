@@ -29,9 +29,8 @@ Fix:
 Compare and set the record, which has the number of its round. 8efe781 does so.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, node 1 writes before the round is closed.
 LATE = "write_slot(1)"

@@ -26,9 +26,8 @@ Related:
 Issue 348 of NVRx.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, the third node comes after the round is closed.
 job = tcp_job(most=2)

@@ -23,9 +23,8 @@ Fix:
 Read the slots that are there, and close the round if they suffice. f59cfc6 does so.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, node 2 dies before it is counted.
 job = tcp_job()

@@ -24,9 +24,8 @@ Fix:
 Leave out the slots of marked tasks before the ranks are assigned. 2645ee3 does so.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, node 1 is not killed.
 job = tcp_job()

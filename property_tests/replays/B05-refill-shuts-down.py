@@ -1,4 +1,4 @@
-"""FtRendezvousBarrierHandler: a task that replaces a dead one on the same machine is counted beside it, and the
+"""FtRendezvousBarrierHandler: a task that replaces a dead one on the same machine is counted next to it, and the
 rendezvous is closed for ever
 
 Versions: NVRx main from f59cfc6 (26 June 2026) to 2645ee3 (3 August 2026). Python 3.11, Linux, CPU.
@@ -17,16 +17,15 @@ machine 2: RendezvousGracefulExitError: The node 'machine2_1_2' detected that re
 reproduced: the host has closed the rendezvous for ever
 
 Cause:
-`_host_close_round` compares the addresses of all records of the round, including those of marked tasks. Two records of
-one address count as two launchers on one machine.
+`_host_close_round` compares the addresses of all records of the round, including the records of marked tasks. Two records
+of one address count as two launchers on one machine.
 
 Fix:
 Leave out the slots of marked tasks before the addresses are compared. 2645ee3 does so.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, the task is not replaced.
 job = tcp_job(slot=4)

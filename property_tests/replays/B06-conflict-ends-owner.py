@@ -28,9 +28,8 @@ Fix:
 If the value that compare_set returns is of an earlier round, use it as the expected value and try again.
 """
 
+from barrier import settle, take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import settle, take, tcp_job, told
 
 # With --control, node 1 writes its slot before node 2 reads it.
 LATE = "take_slot(1) read_slot(1) write_slot(1)"

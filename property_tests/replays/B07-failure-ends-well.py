@@ -25,9 +25,8 @@ Fix:
 Give the reason `failure` at each place that shuts down because of an error.
 """
 
+from barrier import take, tcp_job, told
 from ending import CONTROL, end
-
-from trystate.property_tests.adapters.nvrx.replaying import take, tcp_job, told
 
 # With --control, node 2 comes after the round is closed.
 job = tcp_job(most=2)

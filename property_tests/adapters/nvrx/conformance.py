@@ -1,6 +1,6 @@
 """The shipped file of NVRx's barrier compared with the model, edge by edge, as `trystate verify` runs it.
 
-Rule: the edition is that of the file. Nothing is compared where the file is not here.
+Rule: the file decides the edition. Without the file nothing is compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...harness.paths import replay_systems
 from .nodes import Job
 from .shipped import barrier_file, edition
 
-# Sizes and faults of systems of which every edge is compared.
+# Sizes and faults of the systems. Every edge of each is compared.
 SLICES: tuple[tuple[dict[str, int], tuple[str, ...]], ...] = (
     ({"node": 2, "slot": 2, "world": 1, "most": 2}, ("crash", "kill", "end")),
     ({"node": 2, "slot": 3, "world": 1, "most": 2}, ("refill",)),

@@ -3,8 +3,8 @@
 Theory of operation. Each launcher calls the barrier's own `perform_rendezvous` in a greenlet. Its client of the store
 stops before each operation, so exactly one operation happens at a time and the caller decides whose. A step of the
 model is the operations from one *place* to the next: a place is the operation with which the code begins a part that
-the model knows, found by the functions on the stack. `time.sleep` only shows that the code would poll again, and the
-clock advances at each look, so no wait depends on real time.
+exists in the model. It is found by the functions on the stack. `time.sleep` only shows that the code would poll again,
+and the clock advances at each look, so no wait depends on real time.
 
 Rule: `observe` reads the keys of the store and the attributes of the barrier, never the model.
 """
@@ -43,7 +43,7 @@ class Process:
         self.number, self.life, self._job, self._joins = number, life, job, joins
         self.place: Place = None
         self.pending, self.outcome = "", ""
-        self.keys: list[str] = []  # of the operation before which it has stopped
+        self.keys: list[str] = []  # the keys of the next operation
         self._client, self._runs = job.connect(), None
         module = job.module
         options = {
@@ -148,7 +148,7 @@ def _place(file: str, frame: Any, operation: str, key: str) -> Place:
             names.append(frame.f_code.co_name)
         frame = frame.f_back
     if names[0] == "is_shutdown" and operation == "check":
-        of = {
+        of: dict[str, Place] = {
             "_wait_for_rendezvous_open": At.WAITING,
             "_host_close_round": Host.POLLING,
             "_wait_for_round_done": At.JOINED,
@@ -171,8 +171,8 @@ class Job(Steps):
     """A job of launchers: the subject of `NvrxBarrier`.
 
     Args:
-        system: the sizes; the edition is that of the file.
-        file: the file of the barrier; by default that of the environment.
+        system: the sizes; the file decides the edition.
+        file: the file of the barrier; by default the file that `barrier_file` finds.
         connect: makes a client of one store; by default a store in memory.
     """
 
@@ -185,6 +185,8 @@ class Job(Steps):
         "write_slot": (At.WRITING,), "read_rank": (At.JOINED,), "read_counter": (Host.POLLING,),
         "fetch_slots": (Host.FETCHING,), "close_round": (Host.CLOSING,), "begin_closing": (At.WAITING,),
     }  # fmt: skip
+
+    server: object = None  # the server of the clients that `connect` makes lives as long as the job
 
     def __init__(self, system: NvrxBarrier, file: Path | None = None, connect: Callable[[], Any] | None = None) -> None:
         path = file or barrier_file()
@@ -274,7 +276,7 @@ class Job(Steps):
     # ---- what can be seen
 
     def observe(self) -> Mapping[str, Any]:
-        """The keys of the rounds and slots, the place of each node, and that of the host."""
+        """The keys of the rounds and slots, the place of each node, and the place of the host."""
         seen: dict[str, Any] = {"shut": self._shut()}
         for r in range(self.sizes["round"]):
             done, joined = self._value(f"round_done_{r}"), self._value(f"join_count_{r}")

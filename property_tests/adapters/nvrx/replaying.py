@@ -1,7 +1,7 @@
 """Schedules of findings on the shipped barrier, over torch's own TCPStore.
 
-Rule: the schedule decides only whose operation is next. What is printed is what the calls of the barrier returned or
-raised, and what is in the store.
+Rule: the schedule decides only whose operation is next. The output is what the calls of the barrier returned or raised,
+and what is in the store.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ WAIT = timedelta(seconds=2)  # the store's timeout is 30 minutes
 TURNS_MAX = 100
 
 
-def tcp_job(**sizes: int) -> Job:
-    """A job whose launchers have clients of a TCPStore of torch; the sizes are those of the model."""
-    from torch.distributed import TCPStore
+def tcp_job(**sizes: Any) -> Job:
+    """A job whose launchers have clients of a TCPStore of torch; the sizes have the names that the model gives them."""
+    from torch._C._distributed_c10d import TCPStore
 
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
@@ -31,7 +31,7 @@ def tcp_job(**sizes: int) -> Job:
         return client
 
     job = Job(NvrxBarrier(**sizes), connect=connect)
-    job.server = server  # it lives as long as the job
+    job.server = server
     job.reset()
     return job
 
@@ -47,7 +47,7 @@ def take(job: Job, steps: str) -> None:
 
 
 def settle(job: Job) -> None:
-    """Let every launcher proceed in turn, until each has ended, trains, or polls in vain."""
+    """Let every launcher proceed in turn, until each has ended, trains, or only polls."""
     for _ in range(TURNS_MAX):
         proceeded = [_proceeds(job, process) for process in job.processes]
         if not any(proceeded):
@@ -65,6 +65,6 @@ def _proceeds(job: Job, process: Process) -> bool:
 
 
 def told(job: Job) -> Iterator[str]:
-    """What each launcher's call has returned or raised, or where it waits."""
+    """The result or the error of each launcher's call, or the place where it waits."""
     for process in job.processes:
         yield f"machine {process.number}: {process.outcome or f'waits, {process.place.value}'}"  # type: ignore[union-attr]

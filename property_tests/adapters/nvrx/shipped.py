@@ -1,7 +1,7 @@
 """The file of NVRx's barrier: where it is, the edition that it has, and how it is loaded without the rest of NVRx.
 
 Rule: the file is executed unmodified. Only the modules that it imports from NVRx have stand-ins, and `time`, since the
-barrier polls. The file is that of `TRYSTATE_NVRX`, or else that of the installed package, if it has one.
+barrier polls. `TRYSTATE_NVRX` names the file; without it, the installed package has the file, or nothing has it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def load(path: Path, clock: Any, machine: Callable[[], int]) -> types.ModuleType
     with _stand_ins(name, module, machine):
         spec.loader.exec_module(module)
     module.time = clock  # type: ignore[attr-defined]
-    module.log.setLevel("CRITICAL")  # type: ignore[attr-defined]
+    module.log.setLevel("CRITICAL")
     return module
 
 

@@ -76,8 +76,7 @@ def test_a_report_is_complete(name: str) -> None:
     assert title and [part for part in replays.PARTS if not parts.get(part)] in ([], ["Related"])
     assert SCRIPTS[name].seen and SCRIPTS[name].exposed and SCRIPTS[name].workaround
     assert parts["Seen"].splitlines()[-1].startswith("reproduced: ")
-    others = {"torch"} if SCRIPTS[name].of == "torch" else {"trystate"}
-    assert imported(replays.alone(replays.script(SCRIPTS[name]))) <= sys.stdlib_module_names | others
+    assert imported(replays.alone(replays.script(SCRIPTS[name]))) <= {*sys.stdlib_module_names, "torch"}
 
 
 def imported(text: str) -> set[str]:

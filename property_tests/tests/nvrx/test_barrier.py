@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trystate import registry
+from trystate.model.errors import UsageError
 from trystate.model.nvrx import barrier
 from trystate.model.nvrx.barrier import NvrxBarrier
 from trystate.model.nvrx.findings import FINDINGS, PLAN
@@ -68,9 +69,7 @@ def test_the_plan_shows_each_finding_and_the_mended_edition_has_none() -> None:
 # ---- where the file is
 
 
-def test_the_variable_names_the_file_or_a_folder_and_an_error_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_names_the_file_or_a_folder_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "src" / shipped.PACKAGE / shipped.FILE
     file.parent.mkdir(parents=True)
     file.write_text("def get_shutdown_reason(): ...", encoding="utf-8")
@@ -79,7 +78,7 @@ def test_the_variable_names_the_file_or_a_folder_and_an_error_names_the_remedy(
         assert shipped.barrier_file() == file and shipped.problem() is None
     assert shipped.edition(file) is Edition.REASONED
     monkeypatch.setenv(shipped.VARIABLE, str(file.parent))
-    with pytest.raises(registry.UsageError, match=r"TRYSTATE_NVRX=.*fault_tolerance: no file ft_rendezvous_barrier.py"):
+    with pytest.raises(UsageError, match=r"TRYSTATE_NVRX=.*fault_tolerance: no file ft_rendezvous_barrier.py"):
         shipped.barrier_file()
     monkeypatch.delenv(shipped.VARIABLE)
     if shipped.barrier_file() is None:
@@ -137,7 +136,7 @@ def test_a_sample_of_the_edges_of_three_nodes_is_of_the_shipped_barrier(outside:
 def test_another_edition_disagrees_with_the_file() -> None:
     of = systems()[1].edition
     other = Edition.NVRX_0_6 if of in barrier.LENIENT else Edition.NVRX
-    sizes = {"node": 2, "slot": 3, "world": 1, "most": 1}
+    sizes: dict[str, Any] = {"node": 2, "slot": 3, "world": 1, "most": 1}
     assert replayed(NvrxBarrier(edition=other, **sizes), stop_after=1).disagreements
     assert not replayed(NvrxBarrier(edition=of, **sizes), edges_max=300).disagreements
 
