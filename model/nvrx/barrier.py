@@ -13,18 +13,11 @@ Three kinds of nodes are counted and do not train: a *spare*, a node that comes 
 node that dies. A dead node is in a *task* of the batch system. A node that finds itself unhealthy marks its task, and
 the batch system then kills the nodes of the task and may start another task on the same machines.
 
-Failures:
-
-- A node is slow over the end of a round.
-- A node dies between its counter and its record, or after its record.
-- More nodes than `most` are counted in one round.
-
 Abstractions. A slot is one record here; the code has two keys, and writes them one after the other. A node takes both
 decisions of step 0 (is the rendezvous shut down, is the round open) at once. Marking a task, and killing its node that
 has joined, is one step. There is no timeout: a round that never closes ends with one. The counter of unhealthy nodes,
 segments, incomplete tasks, attribution and signals are left out. Rounds are bounded: the last is never opened.
-
-Source: `ft_rendezvous_barrier.py` of github.com/NVIDIA/nvidia-resiliency-ext, in the function that `cite` names.
+Source: github.com/NVIDIA/nvidia-resiliency-ext.
 """
 
 from __future__ import annotations
@@ -119,7 +112,7 @@ class NvrxBarrier(System):
 
     @transition(
         moves=[arc(At.WAITING, At.ADMITTED), may(At.WAITING, (At.LEFT, At.FAILED))],
-        cite="_wait_for_rendezvous_open, _sync_from_per_round_state",
+        cite="ft_rendezvous_barrier.py: _wait_for_rendezvous_open, _sync_from_per_round_state",
     )
     def look_for_round(self, s: S, node: Expr) -> None:
         """A node reads whether its round is open. If the round is closed, its round is the first that is not."""
@@ -130,7 +123,7 @@ class NvrxBarrier(System):
         behind = (s.shut == Shut.NO) & (s.door[s.of[node]] == Door.CLOSED)
         s.of[node] = ite(behind, self.first_not_closed(s), s.of[node])
 
-    @transition(moves=[arc(At.ADMITTED, At.COUNTED)], cite="perform_rendezvous, step 1")
+    @transition(moves=[arc(At.ADMITTED, At.COUNTED)], cite="ft_rendezvous_barrier.py: perform_rendezvous, step 1")
     def take_slot(self, s: S, node: Expr) -> None:
         """It adds 1 to the counter of its round; the result is its slot."""
         s.when(s.at[node] == At.ADMITTED)
@@ -148,7 +141,10 @@ class NvrxBarrier(System):
         now = (s.shut == Shut.NO) & condition
         s.failed, s.shut = s.failed | now, ite(now, reason, s.shut)
 
-    @transition(moves=[arc(At.COUNTED, At.WRITING), may(At.COUNTED, At.WAITING)], cite="_round_fenced_compare_set: get")
+    @transition(
+        moves=[arc(At.COUNTED, At.WRITING), may(At.COUNTED, At.WAITING)],
+        cite="ft_rendezvous_barrier.py: _round_fenced_compare_set: get",
+    )
     def read_slot(self, s: S, node: Expr) -> None:
         """It reads its slot. If the record there is of a later round, it waits for an open round again."""
         s.when(s.at[node] == At.COUNTED)
@@ -163,7 +159,7 @@ class NvrxBarrier(System):
 
     @transition(
         moves=[arc(At.WRITING, At.JOINED), may(At.WRITING, (At.WAITING, At.BROKEN))],
-        cite="_round_fenced_compare_set: compare_set",
+        cite="ft_rendezvous_barrier.py: _round_fenced_compare_set: compare_set",
     )
     def write_slot(self, s: S, node: Expr) -> None:
         """It sets its slot if the record is the one that it has read. Otherwise it waits for an open round, or ends."""
@@ -183,7 +179,8 @@ class NvrxBarrier(System):
             s.host = ite((ord_(node) == 0) & condition, Host.POLLING, s.host)
 
     @transition(
-        moves=[arc(At.JOINED, (At.TRAINING, At.WAITING)), may(At.JOINED, At.FAILED)], cite="_wait_for_round_done"
+        moves=[arc(At.JOINED, (At.TRAINING, At.WAITING)), may(At.JOINED, At.FAILED)],
+        cite="ft_rendezvous_barrier.py: _wait_for_round_done",
     )
     def read_rank(self, s: S, node: Expr) -> None:
         """The round is closed: it reads its rank and trains, or waits for the next round."""
@@ -196,7 +193,7 @@ class NvrxBarrier(System):
 
     # ---- the host closes the round
 
-    @transition(editions=FENCED, cite="close_current_round_as_host")
+    @transition(editions=FENCED, cite="ft_rendezvous_barrier.py: close_current_round_as_host")
     def begin_closing(self, s: S) -> None:
         """A host outside finds its round open."""
         s.when(self.is_outside, s.host == Host.IDLE)
@@ -204,7 +201,10 @@ class NvrxBarrier(System):
         s.host = ite(is_shut, Host.ENDED, ite(door == Door.OPEN, Host.POLLING, Host.IDLE))
         s.host_of = ite(~is_shut & (door == Door.CLOSED), self.first_not_closed(s), s.host_of)
 
-    @transition(moves=[may(At.JOINED, At.FAILED, of="others")], cite="_host_close_round, _check_timeout_and_closure")
+    @transition(
+        moves=[may(At.JOINED, At.FAILED, of="others")],
+        cite="ft_rendezvous_barrier.py: _host_close_round, _check_timeout_and_closure",
+    )
     def read_counter(self, s: S) -> None:
         """The host reads the counter; enough nodes are counted. It ends if the rendezvous is shut down."""
         is_shut, joined = s.shut != Shut.NO, s.joined[self.round_of_host(s)]
@@ -245,7 +245,7 @@ class NvrxBarrier(System):
         spares = self.most > self.world
         return missing & (ord_(self.round_of_host(s)) > 0) & spares
 
-    @transition(cite="_host_close_round, get_all_participants")
+    @transition(cite="ft_rendezvous_barrier.py: _host_close_round, get_all_participants")
     def fetch_slots(self, s: S) -> None:
         """The host reads the slots and the counter again. If they do not suffice to close the round, it polls again."""
         s.when(s.host == Host.FETCHING, not_(self.has_gap(s)))
@@ -263,7 +263,7 @@ class NvrxBarrier(System):
         s.call = ite(enough & waits, Call.RUNNING, s.call)
         return waits
 
-    @transition(cite="assign_group_ranks, _host_close_round")
+    @transition(cite="ft_rendezvous_barrier.py: assign_group_ranks, _host_close_round")
     def close_round(self, s: S) -> None:
         """The host writes a rank into each slot that it has read, by the order of machines, and closes the round."""
         s.when(s.host == Host.CLOSING)
@@ -291,7 +291,7 @@ class NvrxBarrier(System):
 
     # ---- training
 
-    @environment(moves=[arc(At.TRAINING, At.WAITING)], cite="open_rendezvous")
+    @environment(moves=[arc(At.TRAINING, At.WAITING)], cite="ft_rendezvous_barrier.py: open_rendezvous")
     def fail_workers(self, s: S, node: Expr) -> None:
         """Workers fail: the node opens the next round, if it is not open yet, and joins it."""
         after = s.round.after(s.of[node])
@@ -299,13 +299,15 @@ class NvrxBarrier(System):
         s.door[after] = ite(s.door[after] == Door.ABSENT, Door.OPEN, s.door[after])
         s.at[node] = At.WAITING
 
-    @transition(moves=[arc(At.TRAINING, At.WAITING)], cite="is_next_round_open")
+    @transition(moves=[arc(At.TRAINING, At.WAITING)], cite="ft_rendezvous_barrier.py: is_next_round_open")
     def see_next_round(self, s: S, node: Expr) -> None:
         """A node sees that the next round is open: it stops its workers and joins."""
         s.when(s.at[node] == At.TRAINING, s.door[s.round.after(s.of[node])] != Door.ABSENT)
         s.at[node] = At.WAITING
 
-    @environment(switch="end", bound=4, moves=[arc(At.TRAINING, At.COMPLETE)], cite="set_shutdown")
+    @environment(
+        switch="end", bound=4, moves=[arc(At.TRAINING, At.COMPLETE)], cite="ft_rendezvous_barrier.py: set_shutdown"
+    )
     def complete(self, s: S, node: Expr) -> None:
         """The training is complete: a node that has seen it shuts the rendezvous down."""
         all_train = count((s.at[n] == At.TRAINING) & (s.of[n] == s.of[node]) for n in s.node) == self.world
@@ -313,13 +315,13 @@ class NvrxBarrier(System):
         s.at[node] = At.COMPLETE
         s.shut = ite(s.shut == Shut.NO, Shut.GRACEFUL, s.shut)
 
-    @transition(editions=CONFLICTING, cite="launch_agent: shutdown_rdzv")
+    @transition(editions=CONFLICTING, cite="ft_rendezvous_barrier.py: set_shutdown, by launch_agent")
     def end_launcher(self, s: S, node: Expr) -> None:
         """A launcher that ends with an unexpected error shuts the rendezvous down, without a reason."""
         s.when(s.at[node] == At.BROKEN, s.shut == Shut.NO)
         self.shut_down(s, True, Shut.GRACEFUL)
 
-    @environment(fair=True, editions=WITH_LAST_CALL, cite="_PreviousActiveLastCallGate")
+    @environment(fair=True, editions=WITH_LAST_CALL, cite="ft_rendezvous_barrier.py: _PreviousActiveLastCallGate")
     def last_call_ends(self, s: S) -> None:
         """The time of the last call is over."""
         s.when(s.call == Call.RUNNING)
@@ -345,12 +347,12 @@ class NvrxBarrier(System):
         s.at[node] = at
         reset(s.of, s.mine, at=node)
 
-    @fault("kill", moves=[arc(At.JOINED, At.GONE)], cite="_mark_replacement_group_unhealthy")
+    @fault("kill", moves=[arc(At.JOINED, At.GONE)], cite="ft_rendezvous_barrier.py: _mark_replacement_group_unhealthy")
     def kill(self, s: S, node: Expr) -> None:
         """A node that has joined is killed, because another node of its task is unhealthy and has marked the task."""
         self.kill_joined(s, node, At.GONE)
 
-    @fault("refill", moves=[arc(At.JOINED, At.WAITING)], cite="_mark_replacement_group_unhealthy")
+    @fault("refill", moves=[arc(At.JOINED, At.WAITING)])
     def refill(self, s: S, node: Expr) -> None:
         """A node that has joined is killed with its task, which is marked; a new task starts on the same machine."""
         self.kill_joined(s, node, At.WAITING)
@@ -486,12 +488,12 @@ class Release06(Capped, edition=Edition.NVRX_0_6):
 class Unfenced(Release06, edition=Edition.SET):
     """Before 8efe781: a node sets its slot if the round was open when it looked."""
 
-    @transition(moves=[arc(At.COUNTED, (At.WRITING, At.JOINED))], cite="perform_rendezvous: round_already_closed")
+    @transition(moves=[arc(At.COUNTED, (At.WRITING, At.JOINED))], cite="ft_rendezvous_barrier.py: perform_rendezvous")
     def read_slot(self, s: S, node: Expr) -> None:
         """It reads whether its round is still open, and writes nothing if it is closed."""
         move(s.at, At.COUNTED, ite(s.door[s.of[node]] == Door.CLOSED, At.JOINED, At.WRITING), at=node)
 
-    @transition(moves=[arc(At.WRITING, At.JOINED)], cite="perform_rendezvous: set")
+    @transition(moves=[arc(At.WRITING, At.JOINED)], cite="ft_rendezvous_barrier.py: perform_rendezvous: set")
     def write_slot(self, s: S, node: Expr) -> None:
         """It sets its slot."""
         move(s.at, At.WRITING, At.JOINED, at=node)

@@ -30,7 +30,8 @@ SURPLUS: Found = {"no_failure_shuts_down": "B2", "a_failure_is_no_success": "B7"
 STUCK: Found = dict.fromkeys(("an_open_round_closes", "deadlock_freedom"), "B3")
 RANKED: Found = {"the_dead_have_no_rank": "B4"}
 CONFLICT: Found = dict.fromkeys(("conflicts_are_excluded", "no_failure_shuts_down", "a_failure_is_no_success"), "B6")
-OUTSIDE = {"node": 2, "world": 1, "most": 2, "outside": 1}
+TWO = {"node": 2, "world": 1, "most": 2}
+OUTSIDE = {**TWO, "outside": 1}
 
 # fmt: off
 PLAN: tuple[Run, ...] = (
@@ -38,7 +39,7 @@ PLAN: tuple[Run, ...] = (
         _run(edition),
         _run(edition, most=2, **SURPLUS),
         _run(edition, world=1, **CONFLICT),
-        _run(edition, "crash", "end", **STUCK),
+        _run(edition, "crash", "end", rounds=1, **TWO, **STUCK),
         _run(edition, "kill", **RANKED),
         _run(edition, "refill", rounds=1, **SURPLUS, **RANKED),
         _run(edition, **OUTSIDE),
@@ -46,7 +47,7 @@ PLAN: tuple[Run, ...] = (
     *(run for edition in (LENIENT, NVRX) for run in (
         _run(edition, **CONFLICT),
         _run(edition, most=2, **CONFLICT),
-        _run(edition, "crash", "end", **CONFLICT),
+        _run(edition, "crash", "end", **TWO, **CONFLICT),
         _run(edition, **OUTSIDE, **CONFLICT),
     )),
     _run(LENIENT, "kill", **CONFLICT, **RANKED),
@@ -56,13 +57,13 @@ PLAN: tuple[Run, ...] = (
     _run(SET),
     _run(SET, most=2, **SURPLUS),
     _run(SET, world=1, slots_do_not_go_back="B1", an_open_round_closes="B1"),
-    _run(SET, "crash", "end", **STUCK),
+    _run(SET, "crash", "end", rounds=1, **TWO, **STUCK),
     _run(SET, "kill", **RANKED),
     _run(MENDED),
     _run(MENDED, world=1),
-    _run(MENDED, "crash", "end"),
-    _run(MENDED, "kill"),
-    _run(MENDED, "refill", rounds=1),
+    _run(MENDED, "crash", "kill", "end"),
+    _run(MENDED, "crash", "kill", "end", rounds=1, **TWO),
+    _run(MENDED, "refill", rounds=1, **TWO),
     _run(MENDED, "crash", **OUTSIDE),
 )
 # fmt: on

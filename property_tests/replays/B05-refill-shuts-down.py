@@ -17,8 +17,8 @@ machine 2: RendezvousGracefulExitError: The node 'machine2_1_2' detected that re
 reproduced: the host has closed the rendezvous for ever
 
 Cause:
-`_host_close_round` compares the addresses of all records of the round, including the records of marked tasks. Two records
-of one address count as two launchers on one machine.
+`_host_close_round` compares the addresses of all records of the round. This includes records of marked tasks. Two
+records of one address count as two launchers on one machine.
 
 Fix:
 Leave out the slots of marked tasks before the addresses are compared. 2645ee3 does so.
