@@ -35,7 +35,6 @@ NUMBERS: Mapping[str, int] = {
     "crashes of a search": 60,  # 120 s: kills, losses of power and failures of a disk, at as many calls each
     # The simulator.
     "nodes of a crowd": 500,  # 30 s: the cost grows with the square
-    "edges of NVRx's barrier": 10_000,  # 40 s: all of them
     "edges of workers that meet, each of two faults": 200_000,  # 40 s: all of them
     # Scripts in separate processes.
     "reports for torch": 99,  # 400 s: all of them, and their controls; each imports torch, and mostly waits
