@@ -136,6 +136,8 @@ def is_newer(version: str) -> bool:
 
 def has(version: str, finding: Finding) -> bool:
     """Whether a version of torch has a finding."""
+    if finding.of != "torch":
+        return False
     came = not finding.since or _series(finding.since) <= _series(version)
     return came and not is_over(version, finding)
 
@@ -147,11 +149,13 @@ def is_over(version: str, finding: Finding) -> bool:
 
 def is_out_of_reach(finding: Finding) -> bool:
     """Whether no row has a finding, only older releases: the model shows it, and no torch can replay it."""
-    return is_over(OLDEST.tried, finding)
+    return finding.of == "torch" and is_over(OLDEST.tried, finding)
 
 
 def span(finding: Finding) -> str:
-    """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, or `all`."""
+    """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, `all`, or another package."""
+    if finding.of != "torch":
+        return finding.of
     if finding.since == finding.until:
         return finding.since or "all"
     if not finding.since:
@@ -163,7 +167,7 @@ def absence(version: str, finding: Finding) -> str:
     """Why a version does not have a finding (`R16 is not in torch 2.13.0: fixed in 2.13.0`); empty if it has it."""
     if has(version, finding):
         return ""
-    why = f"it came with {finding.since}"
+    why = f"it came with {finding.since}" if finding.of == "torch" else f"it is a defect of {finding.of}"
     if is_over(version, finding):
         last = _series(finding.until)
         fixed = next((row for row in RELEASES if row.series > last), None)

@@ -328,7 +328,7 @@ def take(place: Place, kept: Kept, wanted: Sequence[str], again: bool) -> None:
 
 def _take_replays(place: Place, kept: Kept, again: bool) -> None:
     version, results = place.release.tried, kept.of(place.release.tried)
-    findings = registry.findings()
+    findings = registry.torch_findings()
     todo = [
         finding
         for finding in findings.values()
@@ -376,7 +376,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     text += "# Releases of torch\n\n"
     text += ABOUT.format(oldest=releases.OLDEST.name, newest=releases.NEWEST.name)
     text += row("finding", *names) + row("---", *(":-:" for _ in names))
-    for finding in registry.findings().values():
+    for finding in registry.torch_findings().values():
         cells = (_cell(release, finding, results.get(release.tried, {})) for release in RELEASES)
         text += row(f"[{finding.number}](findings.md#{finding.number.lower()}-{finding.name}) `{finding.name}`", *cells)
     text += _surprises(results)
@@ -405,7 +405,7 @@ def _surprises(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         f"- {finding.number} on torch {release.tried}: {saw}\n"
         for release in RELEASES
-        for finding in registry.findings().values()
+        for finding in registry.torch_findings().values()
         if (saw := results.get(release.tried, {}).get(REPLAYS, {}).get(finding.number)) is not None
         and not as_declared(release.tried, finding, saw)
     ]

@@ -42,6 +42,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
+    "nvrx-barrier": NvrxBarrier,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -72,7 +73,7 @@ def lemmas(cls: type[System]) -> type[System] | None:
 
 def _areas() -> tuple[Any, ...]:
     """The modules with the plan and the findings of each area."""
-    areas = ("rendezvous", "agent", "store", "autograd", "groups")
+    areas = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx")
     return tuple(importlib.import_module(f"trystate.model.{area}.findings") for area in areas)
 
 
@@ -91,6 +92,11 @@ def planned_names() -> dict[type[System], str]:
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
     return {name: found for area in _areas() for name, found in area.FINDINGS.items()}
+
+
+def torch_findings() -> Mapping[str, Finding]:
+    """Every known defect of torch, by its name."""
+    return {name: found for name, found in findings().items() if found.of == "torch"}
 
 
 def finding_labels() -> dict[str, Finding]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trystate.model.groups.creation import Groups
     from trystate.model.groups.files import Files
     from trystate.model.groups.registry import Registry
+    from trystate.model.nvrx.barrier import NvrxBarrier
     from trystate.model.rendezvous.deadlines import Deadlines
     from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
@@ -46,6 +47,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
-    "Ids", "Meetings", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry",
-    "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Ids", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations",
+    "Registry", "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ class Finding:
     For people who run torch: the symptom (`seen`), the options, calls or conditions that cause it (`exposed`),
     and a workaround in torch itself (`workaround`).
     `since` and `until` are the first and the last release known to have it, such as `2.12`; empty: no such limit.
+    `of` is the package with the defect.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Finding:
     workaround: str = ""
     since: str = ""
     until: str = ""
+    of: str = "torch"
 
 
 def read_findings(module: str) -> dict[str, Finding]:

@@ -35,7 +35,8 @@ def compared_as() -> str:
 
 
 def findings_line(findings: Collection[Finding]) -> str:
-    """How many of the findings the installed torch has, and which it lacks."""
+    """How many of torch's findings the installed torch has, and which it lacks."""
+    findings = [finding for finding in findings if finding.of == "torch"]
     lacking = [finding.number for finding in findings if not releases.has(version("torch"), finding)]
     but = f": all but {' '.join(lacking)}" if lacking else ""
     return f"{compared_as()} has {len(findings) - len(lacking)} of the {len(findings)} findings{but}"

@@ -1,10 +1,11 @@
-"""The replays: one script for each finding of torch 2. This module runs a script and renders it as a report.
+"""The replays: a script for each finding of torch 2 and of NVRx. This module runs a script and renders it as a report.
 
 Rule: a script needs torch, the standard library and the modules in this folder. In its report the definitions that it
-uses from these modules replace the imports, so the script that is sent needs only torch. A script ends with exit code 1
-and a last line `reproduced: ...` if the defect shows, and with 0 and `not reproduced` if it does not. With `--control`
-as its only argument it runs a harmless schedule, which must not reproduce the defect. The docstring is the report for
-torch's maintainers, without the parts that the record of the finding contains. The name of a file is the finding's
+uses from these modules replace the imports, so the script that is sent needs only torch. A script about NVRx also needs
+trystate, and NVRx's file. A script ends with exit code 1 and a last line `reproduced: ...` if the defect shows, and
+with 0 and `not reproduced` if it does not. With `--control` as its only argument it runs a harmless schedule, which
+must not reproduce the defect. The docstring is the report for the maintainers, without the parts that the record of the
+finding contains. The name of a file is the finding's
 number and name, so it cannot be imported.
 """
 
@@ -132,15 +133,16 @@ def _names(code: str) -> set[str]:
 
 
 def report(finding: Finding) -> str:
-    """The report of a finding for torch's maintainers, as Markdown."""
+    """The report of a finding for the maintainers of its package, as Markdown."""
     path = script(finding)
     title, parts = docstring(path)
+    needs = "only torch" if finding.of == "torch" else f"torch, trystate and {finding.of}"
     sections = {
         "Versions": parts["Versions"],
         "Symptom": finding.seen,
         "Conditions": finding.exposed,
         "Steps": parts["Steps"],
-        "Script": f"`{path.name}` needs only torch, and ends with exit code 1 if the defect shows:\n\n"
+        "Script": f"`{path.name}` needs {needs}, and ends with exit code 1 if the defect shows:\n\n"
         f"```python\n{alone(path)}```",
         "Expected": parts["Expected"],
         "Seen": f"```text\n{parts['Seen']}\n```",

@@ -23,6 +23,7 @@ from trystate.model.groups import findings as groups
 from trystate.model.language import Form, System
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
+from trystate.model.nvrx import findings as nvrx
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous import findings as rendezvous
 from trystate.model.store import findings as store
@@ -32,7 +33,14 @@ from .marks import VERIFIED
 from .nightly import by_night
 from .runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 
-PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
+PLAN = (
+    *rendezvous.PLAN,
+    *agent.PLAN,
+    *store.PLAN,
+    *autograd.PLAN,
+    *groups.PLAN,
+    *nvrx.PLAN,
+)  # the runs of `trystate verify --all`
 STATES = states()  # label of a planned run -> how many states it has
 
 

@@ -17,6 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests import replays
+from trystate.property_tests.adapters.nvrx import shipped
 from trystate.property_tests.adapters.replays import ScheduleError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 from trystate.search.machine import decide
@@ -31,7 +32,7 @@ from ..report.summary import stdout_console
 def replay_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
     p.add_argument("--list", action="store_true", help="list the findings")
-    p.add_argument("--report", action="store_true", help="print the report for torch's maintainers, with the script")
+    p.add_argument("--report", action="store_true", help="print the report for the maintainers, with the script")
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -46,7 +47,7 @@ def replay(args: argparse.Namespace) -> int:
         return _report(finding)
     print(f"{finding.number} {finding.name}: {finding.title}")
     if finding.workaround:
-        print(f"Workaround on torch: {finding.workaround}")
+        print(f"Workaround on {finding.of}: {finding.workaround}")
     if finding.remedy:
         print(f"Remedy: {finding.remedy}")
     _show_in_model(finding)
@@ -91,19 +92,20 @@ def _replay_on_torch(finding: Finding) -> int:
         last = f"{finding.number} was last seen in torch {finding.until}"
         print(f"\nNot replayed: {last}, and no torch that can be installed has it.")
         return Exit.OK
-    problem = torch_problem()
+    problem = torch_problem() or (shipped.problem() if finding.of != "torch" else None)
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
         return Exit.INCOMPLETE
     installed = version("torch")
-    absence = releases.absence(installed, finding)
+    is_of_torch = finding.of == "torch"
+    absence = releases.absence(installed, finding) if is_of_torch else shipped.absence(finding)
     if absence:
         print(f"\n{absence}", flush=True)
-        if not releases.is_over(installed, finding):
+        if is_of_torch and not releases.is_over(installed, finding):
             return Exit.OK  # this torch lacks what the finding is about: there is nothing to run
     prepare_for_torch()
     try:
-        print(f"On {compared_as()}:\n", flush=True)
+        print(f"On {compared_as()}{'' if is_of_torch else f', {shipped.barrier_file()}'}:\n", flush=True)
         reproduced = replays.replay(replays.script(finding), lambda line: print(f"  {line}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: torch did not follow the schedule: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Each finding of torch 2 has a script, which is its report too. The script shows the defect; its control does not."""
+"""Each finding of torch 2 and NVRx has a script, which is its report too. It shows the defect; its control does not."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trystate import registry
 from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.property_tests import replays
+from trystate.property_tests.adapters.nvrx import shipped
 from trystate.property_tests.adapters.replays import ScheduleError
 from trystate.property_tests.support.nightly import by_night
 
@@ -33,8 +34,11 @@ def sample(first: int = 0) -> list[str]:
 
 
 def replayed(name: str, path: Path, *, control: bool) -> tuple[bool, str]:
-    """Whether the script has reproduced its defect, and its last line; skipped where torch lacks the subject."""
-    absence = releases.absence(version("torch"), SCRIPTS[name])
+    """Whether the script has reproduced its defect, and its last line; skipped where the subject is not here."""
+    if SCRIPTS[name].of != "torch":
+        absence = shipped.problem() or ""
+    else:
+        absence = releases.absence(version("torch"), SCRIPTS[name])
     if absence and not releases.is_over(version("torch"), SCRIPTS[name]):
         pytest.skip(absence)
     lines = list[str]()
@@ -64,7 +68,7 @@ def _link(finding: Finding) -> str:
 
 
 def _is_reported(finding: Finding) -> bool:
-    return finding in SCRIPTS.values() and releases.has(releases.NEWEST.tried, finding)
+    return finding in SCRIPTS.values() and (finding.of != "torch" or releases.has(releases.NEWEST.tried, finding))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -103,7 +107,8 @@ def test_the_installed_torch_has_the_findings_of_its_release(name: str, tmp_path
     path = tmp_path / "script.py"
     path.write_text(replays.alone(replays.script(SCRIPTS[name])), encoding="utf-8")
     reproduced, last = replayed(name, path, control=False)
-    has = releases.has(version("torch"), SCRIPTS[name])
+    is_of_torch = SCRIPTS[name].of == "torch"
+    has = releases.has(version("torch"), SCRIPTS[name]) if is_of_torch else not shipped.absence(SCRIPTS[name])
     assert reproduced is has
     if has:
         assert last == replays.docstring(replays.script(SCRIPTS[name]))[1]["Seen"].splitlines()[-1]

@@ -1,0 +1,39 @@
+"""The shipped file of NVRx's barrier compared with the model, edge by edge, as `trystate verify` runs it.
+
+Rule: the file decides the edition. Without the file nothing is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trystate.model.nvrx.barrier import NvrxBarrier
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_systems
+from .nodes import Job
+from .shipped import barrier_file, edition
+
+# Sizes and faults of the systems. Every edge of each is compared.
+SLICES: tuple[tuple[dict[str, int], tuple[str, ...]], ...] = (
+    ({"node": 2, "slot": 2, "world": 1, "most": 2}, ("crash", "kill", "end")),
+    ({"node": 2, "slot": 3, "world": 1, "most": 2}, ("refill",)),
+    ({"node": 3, "round": 2}, ("crash", "kill")),
+)
+SAMPLE_EDGES = 300
+
+
+def systems() -> list[NvrxBarrier]:
+    """The compared systems, in the edition of the file that is here."""
+    path = barrier_file()
+    return [NvrxBarrier(edition=edition(path), faults=faults, **sizes) for sizes, faults in SLICES] if path else []
+
+
+def compare(report: Callable[[str], None], edges_max: int | None = None) -> Outcome:
+    """Take every edge of each system on the shipped barrier, or `edges_max`, and try the forbidden steps."""
+    return replay_systems(systems(), Job, report, edges_max)
+
+
+CHECKS = (
+    Check("NVRx's barrier, every edge", compare, lambda report: compare(report, SAMPLE_EDGES)),
+) * bool(barrier_file())  # fmt: skip

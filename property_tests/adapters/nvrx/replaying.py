@@ -1,0 +1,70 @@
+"""Schedules of findings on the shipped barrier, over torch's own TCPStore.
+
+Rule: the schedule decides only whose operation is next. The output is what the calls of the barrier returned or raised,
+and what is in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from trystate.model.nvrx.barrier import NvrxBarrier
+
+from ...harness.subjects import Refused
+from .nodes import Job, Process
+
+WAIT = timedelta(seconds=2)  # the store's timeout is 30 minutes
+TURNS_MAX = 100
+
+
+def tcp_job(**sizes: Any) -> Job:
+    """A job whose launchers have clients of a TCPStore of torch; the sizes have the names that the model gives them."""
+    from torch._C._distributed_c10d import TCPStore
+
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def connect() -> Any:
+        client = TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False)
+        client.set_timeout(WAIT)
+        return client
+
+    job = Job(NvrxBarrier(**sizes), connect=connect)
+    job.server = server
+    job.reset()
+    return job
+
+
+def take(job: Job, steps: str) -> None:
+    """Take steps such as `take_slot(2)`; a step that the code does not take is printed and left out."""
+    for label in steps.split():
+        name, _, node = label.rstrip(")").partition("(")
+        try:
+            job.perform(name, (int(node),) if node else ())
+        except Refused as why:
+            print(f"{label} is not possible: {why}")
+
+
+def settle(job: Job) -> None:
+    """Let every launcher proceed in turn, until each has ended, trains, or only polls."""
+    for _ in range(TURNS_MAX):
+        proceeded = [_proceeds(job, process) for process in job.processes]
+        if not any(proceeded):
+            return
+
+
+def _proceeds(job: Job, process: Process) -> bool:
+    if not process.is_running:
+        return False
+    try:
+        process.proceed(may_wait=True)
+    except Refused:
+        return False
+    return True
+
+
+def told(job: Job) -> Iterator[str]:
+    """The result or the error of each launcher's call, or the place where it waits."""
+    for process in job.processes:
+        yield f"machine {process.number}: {process.outcome or f'waits, {process.place.value}'}"  # type: ignore[union-attr]

@@ -1,0 +1,1 @@
+"""Tests of process groups: their model compared with torch."""
