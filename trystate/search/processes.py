@@ -129,7 +129,7 @@ def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connect
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(caller)
-    gc.freeze()  # what the caller has built, such as the trees of a plan, is not looked at again
+    gc.freeze()  # a collection does not look at the objects of the caller, such as the trees of a plan
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     for other in inherited:  # while it is open here too, no process sees the end of that pipe
         other.close()
