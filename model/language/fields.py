@@ -52,6 +52,9 @@ class Size:
     def __floordiv__(self, other: Any) -> Size:
         return Computed(operator.floordiv, (self, other))
 
+    def __index__(self) -> int:
+        source.refuse("range() of a size that is known when a system is built: write the index itself, as in per=node")
+
 
 @dataclass(frozen=True, slots=True)
 class Computed(Size):

@@ -62,6 +62,11 @@ def test_a_bad_declaration_is_an_error_at_its_line(text: str) -> None:
     assert_refused(text, REFUSED[text])
 
 
+def test_a_range_of_a_size_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"test_systems\.py:.*write the index itself, as in per=node"):
+        range(index(2))
+
+
 def test_a_field_cannot_hide_an_attribute_of_systems_or_states() -> None:
     names = {name for name in (*dir(System()), *dir(SymbolicState(System()))) if not name.startswith("__")}
     assert {"cells", "initial_states", "transition", "name", "faults", "_sizes", "when", "fork", "_trace"} <= names
