@@ -12,12 +12,15 @@ members that its `each` names; it raises (an undefined name, a wrong type); its 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from itertools import combinations, zip_longest
+from opcode import opmap
 from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -25,6 +28,7 @@ from ..errors import TrystateError
 from . import source
 from .expressions import Expr, Role, lift
 
+_IS_OP = opmap["IS_OP"]
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
@@ -42,7 +46,7 @@ def with_parentheses(decorator: Callable[P, T]) -> Callable[P, T]:
         if given and isinstance(given[0], FunctionType):
             name = decorator.__name__
             at = source.line_of(given[0].__code__)
-            source.refuse(f"@{name} has no parentheses: write @{name}(...) above {given[0].__name__}", at=at)
+            source.refuse(f"@{name} has no parentheses: write @{name}() above {given[0].__name__}", at=at)
         return decorator(*given, **named)
 
     return decorated
@@ -73,8 +77,33 @@ def check_plain(body: Callable[..., Any]) -> None:
     elif inspect.isgeneratorfunction(body):
         kind, remedy = "a generator", "leave `yield` out"
     else:
-        return
+        return _refuse_identity(body)
     source.refuse(f"{body.__name__} is {kind}, and a call would not run it: {remedy}", at=source.line_of(body.__code__))
+
+
+def _refuse_identity(body: Callable[..., Any]) -> None:
+    """Refuse `s.owner is None`: Python decides `is` by itself, and it is always false of a tree."""
+    code = body.__code__
+    if not any(code.co_code[k] == _IS_OP for k in range(0, len(code.co_code), 2)):
+        return
+    try:
+        text = ast.parse(textwrap.dedent(inspect.getsource(body)))
+    except (OSError, SyntaxError):
+        return
+    states = {*code.co_varnames[1 : code.co_argcount]}
+    for here in ast.walk(text):
+        if not isinstance(here, ast.Compare) or not any(isinstance(op, ast.Is | ast.IsNot) for op in here.ops):
+            continue
+        for side in (here.left, *here.comparators):
+            root = side
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if root is not side and isinstance(root, ast.Name) and root.id in states:
+                source.refuse(
+                    f"{ast.unparse(here)} is decided by Python before any state exists: write .absent for an empty "
+                    "field, the flag itself for `is True`, and == otherwise",
+                    at=f"{code.co_filename}:{code.co_firstlineno + here.lineno - 1}",
+                )
 
 
 class Decorated:

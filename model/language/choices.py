@@ -19,7 +19,7 @@ from typing import Any
 
 from . import source
 from .expressions import Expr, and_, const, equal, ite, lift, member_of, named, or_, variable
-from .quantifiers import IndexSet
+from .quantifiers import IndexSet, check_loop
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
 MEMBERS_MAX = 8  # an index of this size has 256 subsets, and a step an instance for each
@@ -49,6 +49,7 @@ class Subset:
         return named("{0} ∈ {1}", or_(*each), here, variable)
 
     def __iter__(self) -> Iterator[Expr]:
+        check_loop("a chosen set")
         return (self[j] for j in self._members)
 
     def __contains__(self, member: Any) -> bool:

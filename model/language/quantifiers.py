@@ -7,9 +7,12 @@ yields one symbolic index, and the quantifier binds the index that its generator
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from opcode import opmap
+from types import FrameType
+from typing import Any, NoReturn
 
 from . import source
 from .expressions import (
@@ -39,6 +42,38 @@ from .sorts import Sort, int_sort
 FROM_THE_LEFT = 64  # the most numbers that are added from the left: engines walk a tree by recursion
 _fresh = itertools.count()
 _open: dict[Expr, None] = {}  # the loop variables whose loops are running, outermost first
+_GET_ITER, _FOR_ITER = opmap["GET_ITER"], opmap["FOR_ITER"]
+
+
+def running() -> tuple[Expr, ...]:
+    """The loop variables of the loops in which the present line is."""
+    return tuple(_open)
+
+
+def check_loop(name: str) -> None:
+    """Refuse `sorted(s.x)`: a function of Python gets one symbolic member. Called by the `__iter__` of a view."""
+    frame = sys._getframe(2)
+    if not source.is_ours(frame.f_code.co_filename) and _opcode(frame) != _GET_ITER:
+        _refuse_function(name)
+
+
+def _check_consumer(name: str) -> None:
+    """Refuse `sum(s.x[j] for j in s.node)`. Called as the first member is taken, by the frame that takes it."""
+    frame, by_an_author = sys._getframe(2), False
+    while frame.f_code.co_name == "<genexpr>" and frame.f_back is not None:
+        by_an_author |= not source.is_ours(frame.f_code.co_filename)
+        frame = frame.f_back
+    if by_an_author and not source.is_ours(frame.f_code.co_filename) and _opcode(frame) != _FOR_ITER:
+        _refuse_function(name)
+
+
+def _opcode(frame: FrameType) -> int:
+    return frame.f_code.co_code[frame.f_lasti]
+
+
+def _refuse_function(name: str) -> NoReturn:
+    source.refuse(f"a function of Python, such as sum() or sorted(), gets one symbolic member of {name}, for all of "
+                  "them: use sum_(), max_(), min_(), count(), any_(), all_() or a for loop")  # fmt: skip
 
 
 class IndexSet:
@@ -50,6 +85,11 @@ class IndexSet:
         self.sort = sort
 
     def __iter__(self) -> Iterator[Expr]:
+        check_loop(self.sort.name)
+        return self._once()
+
+    def _once(self) -> Iterator[Expr]:
+        _check_consumer(self.sort.name)
         member = loop_variable(self.sort)
         _open[member] = None
         try:

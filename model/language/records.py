@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import source
 from .expressions import Expr, and_, ite, not_
 from .fields import Each, Field, Index, choice, flag, integer, one_of, several
-from .quantifiers import IndexSet
+from .quantifiers import IndexSet, check_loop
 
 if TYPE_CHECKING:
     from .state import SymbolicState
@@ -237,8 +237,8 @@ class RecordArray(Composite):
         dims = self._state._system.slots[f"{self._name}_{self._components[0]}"].dims
         if len(dims) != 1:
             source.refuse(f"{self._name} has several indices: loop over each index instead")
-        for j in IndexSet(dims[0]):
-            yield self[j]
+        check_loop(self._name)
+        return (self[j] for j in IndexSet(dims[0]))
 
     def __setattr__(self, component: str, value: Any) -> None:
         source.refuse(f"{self._name} is several records: assign {self._name}[...].{component}")

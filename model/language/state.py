@@ -35,7 +35,7 @@ from .expressions import (
     variable,
 )
 from .fields import Slot
-from .quantifiers import IndexSet, all_, any_, count
+from .quantifiers import IndexSet, all_, any_, check_loop, count, running
 from .records import Composite, RecordArray
 
 if TYPE_CHECKING:
@@ -95,9 +95,11 @@ class SymbolicState:
         put(self, "_system", system)
         put(self, "_trace", Trace(dict(effects or {})))
         put(self, "_frozen", frozen)
+        put(self, "_outer", running())
 
     _system: System
     _trace: Trace
+    _outer: tuple[Expr, ...]  # loops that an error has left open
     _frozen: str  # the purpose of a state to which nothing may be assigned; else empty
 
     def when(self, *conditions: Any) -> None:
@@ -193,8 +195,8 @@ class ArrayView(Composite):
     def __iter__(self) -> Iterator[Expr]:
         if len(self._slot.dims) != 1:
             source.refuse(f"{self._slot.name} has several indices: loop over each index instead")
-        for j in IndexSet(self._slot.dims[0]):
-            yield self[j]
+        check_loop(self._slot.name)
+        return (self[j] for j in IndexSet(self._slot.dims[0]))
 
     def any(self, *values: Any) -> Expr:
         """Some member equals one of `values`; of a flag without `values`, some member holds."""
@@ -260,7 +262,15 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     loops, here = _place_of(slot, indices)
     expr = substitute(expr, dict(loops))
     if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
-        source.refuse(f"the loop index escapes into {slot.name}: use sum_(), max_(), min_(), count(), any_() or all_()")
+        source.refuse(
+            f"the loop index escapes into {slot.name}: use sum_(), max_(), min_(), count(), any_() or all_(); "
+            "for one record of each member, write for k in range(len(s.node))"
+        )
+    for member in running():
+        if not any(member is i for i in (*indices, *state._outer)):
+            name = member.sort.name
+            source.refuse(f"{slot.name} is assigned in a loop over {name}, whose lines run once for all members: "
+                          f"assign it of the member, or write for k in range(len(s.{name}))")  # fmt: skip
     trace = state._trace
     trace.assign(slot, here, expr)
     shown = tuple(loops.get(i, i) for i in indices)

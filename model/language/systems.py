@@ -113,6 +113,11 @@ class System:
             cls.__family__ = Family(named, edition, own)
             own[edition] = cls
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), Field | Sequence | Records):
+            source.refuse(f"self.{name} is the declaration of a field: write s.{name} for the state")
+        super().__setattr__(name, value)
+
     def __new__(cls, *, edition: Any = None, **_: Any) -> Self:
         _check_names(_class_body(cls))
         return object.__new__(cls.for_edition(edition))
@@ -331,7 +336,8 @@ class System:
         for prop in self.properties:
             if prop.witness and prop.witness not in names:
                 source.refuse(
-                    f"{prop.name}: its witness {prop.witness!r} is not a `sometimes` of the system", at=prop.at
+                    f"{prop.name}: its witness {prop.witness!r} names no `sometimes` of the system",
+                    at=prop.at,
                 )
         for t in self.transitions:
             for a in t.arcs:

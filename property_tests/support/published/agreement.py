@@ -72,7 +72,9 @@ class Voting(System, deadlock=False):
     def vote_for(self, s: S, acceptor: Expr, ballot: Expr, value: Expr) -> None:
         """An acceptor votes, once in a ballot, for the only value of the ballot, if a quorum shows that it is safe."""
         s.when(s.max_ballot[acceptor] <= ballot, self.silent(s, acceptor, ballot))
-        s.when(any_((a != b) & self.shows_safe(s, (a, b), ballot, value) for a in s.acceptor for b in s.acceptor))
+        one = len(s.acceptor) == 1  # a quorum is one of one acceptor, or two of three
+        pairs = (((a, b), (a != b) | one) for a in s.acceptor for b in s.acceptor)
+        s.when(any_(differ & self.shows_safe(s, (a, b), ballot, value) for (a, b), differ in pairs))
         s.when(~any_(s.votes[a, ballot, v] & (v != value) for a in s.acceptor for v in s.value))
         s.votes[acceptor, ballot, value], s.max_ballot[acceptor] = True, ballot
 

@@ -7,6 +7,7 @@ import random
 import re
 import statistics
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.kernel import WatchKey, WatchKind
 from trystate.model.checker.verdicts import Status
+from trystate.model.errors import DeclarationError
 from trystate.model.language import Form, SymbolicState, all_, any_, bodies, transition
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim
@@ -57,7 +59,10 @@ STEPS = {
     "s.when(s.level)": "when() needs a condition, but level",
     "s.when(~(s.node is None))": "when() needs a condition, but -1 is of sort int; ~ of a Python bool … write not_()",
     "s.level = ord_(0)": "ord_() gives the number of a member, and 0 is not a member of an index: leave it out",
-    "s.seen[node] = sorted(s.seen)[0]": "the loop index escapes into seen",
+    "s.seen[node] = sorted(s.seen)[0]": "a function of Python, such as sum() or sorted(), gets one",
+    "s.seen[node] = sum(s.level for j in s.node) == 2": "a function of Python, such as sum() or sorted(), gets one",
+    "for j in s.node: s.level = 1": "level is assigned in a loop over node, whose lines run once for all members",
+    "self.level = 1": "self.level is the declaration of a field: write s.level for the state",
     "for j in s.node:\n    s.knows[j, j] = True  # here": "knows: a loop index is used twice",
     "s.when(count(s.knows[j, k] for j in s.node for k in s.node) > 1)": "count() ranges over only one index",
     "s.seen[node] = True\ns.level = random.choice([1, 2, 3])  # here": "bad gives … when it runs again",
@@ -128,7 +133,7 @@ OTHERS = {
         "two: return (premise, goal) from leads_to",
     "leads_to()\ndef half(self, s): 'Half.'; return s.level == 0": "half: return (premise, goal)",
     "always(witness='nobody')\ndef safe(self, s): 'Safe.'; return s.level < 3":
-        "safe: its witness 'nobody' is not a `sometimes` of the system",
+        "safe: its witness 'nobody' names no `sometimes` of the system",
     "leads_to(each='edge')\ndef each(self, s, edge): 'Each.'; return s.level == 0, s.level == 1":
         "each: each='edge' is not an index of the system (node)",
     "step(witness='w', on=('rise',))\ndef moves(self, before, after): 'Moves.'; return after.level >= before.level":
@@ -142,12 +147,12 @@ OTHERS = {
     "machine(Mood, each='cat')\ndef humour(self, s, cat): 'How it feels.'; return s.mood":
         "humour: each='cat' is not an index of the system (node)",
     "constraint\ndef low(self, s): return s.level": "low returned level, which is not a condition",
-    **{f"{kind}{HEAD}": f"@{kind} has no parentheses: write @{kind}(...) above bare" for kind in
+    **{f"{kind}{HEAD}": f"@{kind} has no parentheses: write @{kind}() above bare" for kind in
        ("transition", "environment", "fault", "machine", "always", "sometimes", "step", "leads_to", "eventually",
         "stable")},
     f"terminal(){HEAD}": "@terminal() has parentheses: write @terminal",
     f"constraint(){HEAD}": "@constraint() has parentheses: write @constraint",
-    "terminal\ndef rest(self, s): return sorted(s.seen)[0]": "rest: a condition contains a loop index",
+    "terminal\ndef rest(self, s): return sorted(s.seen)[0]  # here": "a function of Python, such as sum() or sorted()",
     "terminal\ndef rest(self, s): return s.level": "the terminal condition is level, which is not a condition",
 }  # fmt: skip
 REFUSED = {**{step(body): words for body, words in STEPS.items()}, **{f"@{text}": w for text, w in OTHERS.items()}}
@@ -156,6 +161,20 @@ REFUSED = {**{step(body): words for body, words in STEPS.items()}, **{f"@{text}"
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_mistake_is_refused_with_its_line_and_the_remedy(text: str) -> None:
     assert_refused(text, REFUSED[text], **GIVEN)
+
+
+def test_identity_with_a_value_of_the_state_is_refused_where_the_source_can_be_read() -> None:
+    with pytest.raises(DeclarationError, match=r"s\.mood is None is decided by Python .*: write \.absent") as refused:
+
+        class Identical(Base):
+            @transition()
+            def bad(self, s: Any) -> None:
+                """A bad step."""
+                s.when(s.mood is None)  # here
+
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    at = next(n for n, line in enumerate(lines, 1) if line.strip() == "s.when(s.mood is None)  # here")
+    assert str(refused.value).startswith(f"{__file__}:{at}: ")
 
 
 def test_a_draw_that_leaves_no_trace_is_accepted() -> None:

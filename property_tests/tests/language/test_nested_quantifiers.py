@@ -93,7 +93,7 @@ def test_an_index_is_printed_by_a_name_unlike_those_around_it() -> None:
 
 
 def test_a_loop_that_ends_while_another_is_bound_does_not_disturb_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    abandoned = iter(S.node)
+    abandoned = S.node._once()
     next(abandoned)
     variables = vars(Expr)["free"]
 
