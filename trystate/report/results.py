@@ -141,7 +141,8 @@ def counted(judgements: Mapping[Judgement, int], known: str = "") -> list[str]:
         Judgement.MISSING: "known violations not found",
         Judgement.NOT_DECIDED: "not decided",
     }
-    return [f"{judgements[j]:,} {words[j]}" for j in Judgement if judgements.get(j)]
+    found = [f"{judgements[j]:,} {words[j]}" for j in Judgement if judgements.get(j)]
+    return found or ["no property was checked"]
 
 
 def natural(label: str) -> tuple[str, int]:

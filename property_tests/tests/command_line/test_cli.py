@@ -50,6 +50,16 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_line(
     assert words.format(Path.cwd()) in err.splitlines()[-1]
 
 
+def test_a_system_without_properties_is_reported_as_not_checked(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "class Mine(System, deadlock=False):\n    a = integer(0, 3)\n"
+    Path("without_properties.py").write_text(f"from trystate.language import System, integer\n{text}")
+    monkeypatch.syspath_prepend(Path.cwd())
+    code, out, _ = command("verify", "without_properties:Mine")
+    assert code == Exit.OK and "1 run in" in out and ": no property was checked" in out
+
+
 def test_an_internal_error_is_one_line_and_leaves_a_traceback(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,7 +163,7 @@ def test_a_mistake_is_refused_with_its_line_and_the_remedy(text: str) -> None:
     assert_refused(text, REFUSED[text], **GIVEN)
 
 
-def test_identity_with_a_value_of_the_state_is_refused_where_the_source_can_be_read() -> None:
+def test_is_with_a_value_of_the_state_is_refused() -> None:
     with pytest.raises(DeclarationError, match=r"s\.mood is None is decided by Python .*: write \.absent") as refused:
 
         class Identical(Base):
