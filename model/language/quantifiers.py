@@ -240,7 +240,7 @@ class Unrolling:
     def __init__(self, fixed: Mapping[Expr, Expr] | None = None) -> None:
         self.fixed = dict(fixed or {})
         self.trees: dict[Expr, Expr] = {}
-        self.members: dict[Expr, list[Expr]] = {}  # body over `_each` -> the body for each member
+        self.members: dict[tuple[Sort, Expr], list[Expr]] = {}  # sort and body over `_each` -> the body for each member
 
 
 def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
@@ -292,10 +292,10 @@ def _unrolled(quantified: Expr, done: Unrolling) -> list[Expr]:
     body = instantiate(quantified, index)
     named = [member for member in compared(body, index) if member.op == "const"]
     elsewhere = substitute(body, {equal(index, member): FALSE for member in named})
-    found = done.members.get(elsewhere)
+    found = done.members.get((sort, elsewhere))
     if found is None:
         found = [expand(substitute(elsewhere, {index: const(i, sort)}), done) for i in range(sort.size)]
-        done.members[elsewhere] = found
+        done.members[sort, elsewhere] = found
     if named:
         found = list(found)
         for member in named:

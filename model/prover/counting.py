@@ -159,7 +159,7 @@ class Counting:
         for x in self.f.in_order(body.free):
             if x is not v and x.sort.name == v.sort.name:
                 before, among = self._split(v, x, body)
-                if before is not None and not _around(v, x, before, among):
+                if before is not None and not _around(v, x, before) and not _around(v, v, among):
                     return x, before, among
         return None
 
@@ -237,7 +237,7 @@ class Counting:
             return False
         k = loop_variable(v.sort)
         before, last = self._split(v, k, instantiate(body, k))
-        if before is None or v in last.free:
+        if before is None or v in last.free or _around(v, k, before):
             return False
         z3, kk = self.f.z3, self.f(k)
         rank, is_one = self._rank(v, TRUE, k, before)(kk), self.f(last)

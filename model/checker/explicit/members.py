@@ -141,7 +141,8 @@ class Members:
         for k in {*self._cells[sort, 0], *self._cells[sort, member]}:
             other = self._other(k, sort, member)
             a, b = self._layout.places[k], self._layout.places[other]
-            if a.bits and (a.shift, a.word, k) < (b.shift, b.word, other):
+            # A cell that is constant for some members has no bits there. The step does not read it: it stays.
+            if a.bits and a.bits == b.bits and (a.shift, a.word, k) < (b.shift, b.word, other):
                 key = a.word, b.word, b.shift - a.shift
                 masks[key] = masks.get(key, 0) | a.mask
         return tuple((*key, mask) for key, mask in masks.items())

@@ -81,8 +81,9 @@ def permutable(system: System, names: tuple[str, ...]) -> list[Sort]:
     for slot in system.slots.values():
         if len({*slot.own.values()}) > 1 and {*slot.dims} & {*sorts}:
             raise UsageError(f"{slot.at}: the members of {slot.name} begin with different values; {REMEDY}")
-        members = {value for value in slot.initial if value >= 0}
-        if slot.sort.kind == "index" and slot.sort.name in names and len(members) not in (0, slot.sort.high + 1):
+        starts = [{value for value in start if value >= 0} for start in (slot.own.values() or [slot.initial])]
+        numbered = any(len(members) not in (0, slot.sort.high + 1) for members in starts)
+        if slot.sort.kind == "index" and slot.sort.name in names and numbered:
             raise UsageError(
                 f"{slot.at}: {slot.name} begins with some members of {slot.sort.name}: give all (ANY), or {REMEDY}"
             )

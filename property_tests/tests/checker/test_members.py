@@ -51,9 +51,22 @@ def release(self, s, node): 'The owner has done its work.'; s.when(s.owner == no
 """,
     System,
 )
+# A cell is constant for some members only, and no step reads it.
+Begun = declared(
+    """
+node = index(3)
+weight = integer(0, 3, per="node", initial=lambda node: (0, 1, 2, 3) if node == 0 else 0)
+first, second = flag(per="node"), flag(per="node")
+@transition()
+def begin(self, s, node): 'Set the first flag.'; s.when(~s.first[node]); s.first[node] = True
+@transition()
+def go(self, s, node): 'Change the second flag.'; s.when(s.first[node]); s.second[node] = ~s.second[node]
+""",
+    System,
+)
 SYSTEMS: dict[str, Callable[[], System]] = {
     "commit": lambda: TwoPhaseCommit(rm=3), "ring": lambda: Ring(node=3, faults=["loss"]), "uneven": Uneven,
-    "owned": Owned, "many words": lambda: ThreeWords(rm=2), "out of range": Overflowing,
+    "owned": Owned, "begun": Begun, "many words": lambda: ThreeWords(rm=2), "out of range": Overflowing,
 }  # fmt: skip
 
 
@@ -116,12 +129,14 @@ def test_mistakes_in_swaps_are_noticed() -> None:
                 assert_same(lambda: TwoPhaseCommit(rm=3))
         assert_same(Uneven)
         assert_same(Owned)
+        assert_same(Begun)
 
     mutants = {
         "only one cell of two is swapped": rewritten(members.swapped, "(moved << shift)", "(moved << shift >> 64)"),
         "steps are not swapped back": rewritten(Members.taken, "swapped(after, self._moves_of(sort)[member])", "after"),
         "a member has a state of the next": rewritten(members._Copies.parts, "len(rows)", "len(rows) - 1"),
         "members are never distinguished": replaced(members, "distinguishes", lambda tree, sort: ""),
+        "cells without bits are swapped": rewritten(Members._swap, "a.bits == b.bits", "True"),
         "members as values are not swapped": rewritten(Members._alike_cells, "slot.sort.name == sort.name", "False"),
         "constant values are not compared": replaced(Members, "_uneven", frozenset()),
     }

@@ -20,6 +20,7 @@ from trystate.model.language.expressions import bound, substitute, variable
 from trystate.model.language.quantifiers import expand
 from trystate.model.language.text import assignment
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_meaning import assert_trees_mean_what_their_plans_say, size
@@ -117,6 +118,29 @@ def test_an_index_may_be_chosen_by_the_state(engine: str) -> None:
         Tiny,
     )
     assert check(chosen(), engine=engine).exploration.distinct == 26
+
+
+class Rooms(System, deadlock=False):
+    """Two indices of different sizes; a count over each has the same body for all members but one."""
+
+    room, node = index(2), index(3)
+    alarm = flag()
+
+    @transition()
+    def ring(self, s: SymbolicState, room: Expr) -> None:
+        """A room rings."""
+        s.when(count((r == room) | s.alarm for r in s.room) >= 1)
+        s.alarm = True
+
+    @always()
+    def not_all(self, s: SymbolicState) -> Any:
+        """False: with the alarm, each node is counted."""
+        return count((k == s.node[0]) | s.alarm for k in s.node) < 3
+
+
+@pytest.mark.parametrize("engine", AVAILABLE)
+def test_a_count_over_one_index_is_not_a_count_over_another(engine: str) -> None:
+    assert violated(check(Rooms(), engine=engine)) == {"not_all"}
 
 
 @pytest.mark.parametrize("engine", AVAILABLE)

@@ -166,6 +166,34 @@ def test_a_count_below_a_quantifier_over_another_index_is_asked() -> None:
     assert {"few", "fewer"} & violated(check(below())) == {"fewer"}
 
 
+RANKS = {
+    "the set depends on the member of the loop around it":
+        "count((ord_(v) < ord_(x)) & s.on[v, x] for v in s.node) >= 1",
+    "the order depends on the member of a further loop":
+        "count(any_(s.up[k] & ite((ord_(v) >= ord_(x)) == (ord_(k) >= ord_(x)), ord_(v) < ord_(k), "
+        "ord_(v) >= ord_(x)) for k in s.node) for v in s.node) >= 1",
+}  # fmt: skip
+SORTED = """
+on, g = flag(per=("node", "node")), flag(per="node")
+@transition(each=("node", "node"))
+def put(self, s, a, b): 'Sets a pair.'; s.on[a, b] = True
+@transition()
+def turn(self, s, node): 'Changes a flag.'; s.g[node] = ~s.g[node]
+@transition()
+def look(self, s):
+    'Bad if the flags equal the conditions, and are not sorted.'
+    s.when(all_(s.g[x] == ({}) for x in s.node))
+    s.bad = any_(any_((ord_(a) < ord_(b)) & s.g[a] & ~s.g[b] for a in s.node) for b in s.node)
+"""
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_count_is_a_rank_only_if_no_member_of_another_loop_is_in_it(rank: str) -> None:
+    text = declared(SORTED.format(RANKS[rank]), Lamp)
+    assert proved(any_size(text)).status["never"] is not Status.PROVED
+    assert "never" in violated(check(text(node=3)))
+
+
 def test_two_enums_with_one_whole_name_are_two_sorts() -> None:
     one, other = (cast(Any, enum.Enum("Colour", "RED BLUE")) for _ in range(2))
     painted = declared(
