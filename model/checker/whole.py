@@ -47,8 +47,11 @@ def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
         if key.kind is WatchKind.RANGE:
             lines = {write.line: write.field for write in instance.transition.writes}
-            what = _left_range(kernel.system, lines.get(str(key.subject), ""))
-            raise DeclarationError(f"{key.subject}: {instance.label} {what} after {len(path.steps)} steps")
+            field = lines.get(str(key.subject), "")
+            what = _left_range(kernel.system, field)
+            slot = kernel.system.slots.get(field)
+            limits = f": {field} has {slot.sort.low} to {slot.sort.high}" if slot is not None else ""
+            raise DeclarationError(f"{key.subject}: {instance.label} {what} after {len(path.steps)} steps{limits}")
         raise DeclarationError(
             f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
             f"claim ({changed}); add the arc to moves=, or fix the effect"

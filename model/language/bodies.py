@@ -151,7 +151,7 @@ def check_given(name: str, body: Callable[..., Any], system: Any, *given: Any) -
         source.refuse(
             f"{name} takes ({', '.join(takes.parameters)}), and gets self, {states}, and "
             f"{'the members ' + ', '.join(members) if members else 'no member'}: "
-            "let each= name an index for each member that it takes",
+            "let each= name an index for each member that it takes, or in a condition write all_(... for j in s.node)",
             at=at,
         )
 

@@ -15,7 +15,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import State, System
 from trystate.model.language.machines import apply_effects
 
-from .random_systems import ALWAYS, COMPUTE, MEMBERS, Declaration, Plan, Step, system
+from .random_systems import ALWAYS, COMPUTE, MEMBERS, ROOMS, Declaration, Plan, Step, system
 
 Cells = dict[tuple[str, tuple[int, ...]], int]
 Scope = tuple[int, ...]
@@ -47,6 +47,8 @@ def meaning(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
         return scope[args[0]]
     if form == "same":
         return scope[args[0]] == scope[args[1]]
+    if form == "rooms":
+        return members + ROOMS if meaning(args[1], cells, scope, members) else 2
     if form == "at":
         return cells[place(args[0], cells, scope)] == member(args[1], scope)
     if form in ("any", "all", "count"):

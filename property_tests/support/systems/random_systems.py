@@ -19,6 +19,7 @@ from trystate.model.language import *
 
 STATES_MAX = 10_000  # few of them are reachable as a rule
 MEMBERS = 2
+ROOMS = 3  # members of another index, over which conditions count
 
 
 class Hue(enum.Enum):
@@ -167,7 +168,10 @@ class Drawing:
     def number(self, depth: int, scope: int) -> Plan:
         numbers = self.of_kind("int", scope)
         leaves = ["const", *["read"] * 2 * bool(numbers), *["ord"] * (scope > 0 and self.numbered)]
-        form = self.draw(st.sampled_from([*leaves, *["+", "-", "count", "ite", "as_int"] * (depth > 0)]))
+        deep = ["+", "-", "count", "ite", "as_int", *["rooms"] * self.numbered]
+        form = self.draw(st.sampled_from([*leaves, *deep * (depth > 0)]))
+        if form == "rooms":
+            return ("rooms", self.draw(st.integers(0, MEMBERS - 1)), self.condition(depth - 1, scope))
         if form == "const":
             return ("const", self.draw(st.integers(-2, 4)))
         if form == "read":
@@ -299,6 +303,10 @@ def build(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
         return ord_(scope[args[0]])
     if form == "same":
         return scope[args[0]] == scope[args[1]]
+    if form == "rooms":  # of each index all members, or the one with the number
+        every = lifted(build(args[1], s, scope))
+        counts = (count((j == index[args[0]]) | every for j in index) for index in (s.node, s.room))
+        return op.add(*counts)
     if form == "at":
         held, (sought, *_) = read(s, args[0], scope), args[1]
         return held.absent if sought == "none" else held == member(args[1], s, scope)
@@ -411,7 +419,7 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
         """A random condition on one member."""
         return build(d.goal, s, (node,))
 
-    body: dict[str, Any] = {"node": index(members)}
+    body: dict[str, Any] = {"node": index(members), "room": index(ROOMS)}
     body |= {v.name: v.declare() for v in d.variables}
     body |= {f"step{k}": rule(s, k) for k, s in enumerate(d.steps)}
     body |= {
