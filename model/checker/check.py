@@ -307,7 +307,8 @@ def _live(
             late = p.within and engine.late(premise, goal, binding, p.form, p.within)
             found = late or engine.lasso(premise, goal, binding, p.form)
             if found is not None:
-                return Verdict(p, Status.VIOLATED, Counterexample.of(found))
+                whom = ", ".join(f"{index} {member}" for index, member in binding.items())
+                return Verdict(p, Status.VIOLATED, Counterexample.of(found), f"Violated for {whom}." * bool(binding))
         return Verdict(p, Status.HOLDS, reason=_vacuous(kernel, engine, p))
     except LimitReached as limit:
         return Verdict(p, Status.NOT_DECIDED, reason=str(limit))

@@ -85,7 +85,8 @@ def _counterexamples(results: Results, out: Path, asked: bool) -> Iterator[str]:
                 picture = next((f for f in answer.files if f.endswith(".svg")), answer.files[0] if answer.files else "")
                 shown = f"picture: {out / picture}\n" if picture else ""
                 verdict = "" if answer.judgement is Judgement.NEW else f"{answer.verdict}\n"  # printed above
-                yield f"\n{answer.name}: {answer.doc}\n{verdict}\n{answer.text.rstrip()}\n{shown}"
+                sentence = " ".join(filter(None, (answer.doc, answer.reason)))
+                yield f"\n{answer.name}: {sentence}\n{verdict}\n{answer.text.rstrip()}\n{shown}"
 
 
 def _runs(checked: Sequence[Checked], width: int) -> Table:
