@@ -252,7 +252,7 @@ def damaged(path: Path, rng: random.Random) -> Iterator[Callable[[], object]]:
     yield lambda: path.write_bytes(whole + b"!")
     yield lambda: path.write_bytes(bytes(len(whole)))
     yield path.unlink
-    others = [other for other in path.parent.glob("*.keys") if other != path]
+    others = sorted(other for other in path.parent.glob("*.keys") if other != path)
     if others and path.suffix == ".keys":
         yield lambda: path.write_bytes(rng.choice(others).read_bytes())
 
@@ -263,7 +263,7 @@ def test_files_that_are_damaged_are_never_read_as_states(tmp_path: Path) -> None
     with small(chunk=4, block=8):
         expected = answers(TwoPhaseCommit(rm=2), 1)
         kept(TwoPhaseCommit(rm=2), tmp_path, limits=replace(MANY, states=40))
-        names = [path.name for path in tmp_path.iterdir() if path.name != "lock"]
+        names = sorted(path.name for path in tmp_path.iterdir() if path.name != "lock")
         contents = {name: (tmp_path / name).read_bytes() for name in names}
         assert len(names) > 3
         for name in names:

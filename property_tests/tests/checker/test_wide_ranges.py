@@ -186,7 +186,7 @@ MUTANTS = {
 def test_random_systems_on_wide_ranges_find_a_mutant(name: str) -> None:
     engine, mutant = MUTANTS[name]
 
-    @seed(21)  # finds each mutant within twelve draws; most other seeds need up to 400 for the rarest
+    @seed(8)  # finds each mutant within 80 draws; most other seeds need more than 300 for the rarest
     @given(wide_declarations())
     @settings(max_examples=1_000, phases=[Phase.generate], database=None)
     def agree(declared: Declaration) -> None:
