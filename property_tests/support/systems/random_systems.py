@@ -303,7 +303,7 @@ def build(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
         return ord_(scope[args[0]])
     if form == "same":
         return scope[args[0]] == scope[args[1]]
-    if form == "rooms":  # of each index all members, or the one with the number
+    if form == "rooms":  # all members of each index, or the one with the number
         every = lifted(build(args[1], s, scope))
         counts = (count((j == index[args[0]]) | every for j in index) for index in (s.node, s.room))
         return op.add(*counts)
