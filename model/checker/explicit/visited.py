@@ -14,6 +14,7 @@ of the memory, and half while it merges; `NextLevel` takes up to a tenth, and a 
 from __future__ import annotations
 
 import sys
+import threading
 from itertools import accumulate
 from typing import Any
 
@@ -153,11 +154,12 @@ def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
     return runs
 
 
-class Recent:
+class Recent(threading.local):
     """States that are in the set, or among the successors that were gathered for it: a table with a state per slot.
 
     A hash of a state selects its slot, and the whole state is compared. A later state replaces the state of its slot.
-    So a state may be missing, but each state in the table was gathered: it need not be gathered again.
+    So a state may be missing, but each state in the table was gathered: it need not be gathered again. Each thread has
+    its own table: between the writes of two words, another thread would find a state that was never gathered.
     """
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -141,6 +142,15 @@ def test_mistakes_in_swaps_are_noticed() -> None:
         "constant values are not compared": replaced(Members, "_uneven", frozenset()),
     }
     assert survivors(mutants, assert_all_same) == []
+
+
+def test_a_thread_does_not_drop_what_another_has_gathered() -> None:
+    recent, columns = Recent(), (np.array([1, 2, 3], np.int64),) * 2
+    kept = [len(recent.unknown(columns)[0]) for _ in range(2)]
+    other = threading.Thread(target=lambda: kept.append(len(recent.unknown(columns)[0])))
+    other.start()
+    other.join()
+    assert kept == [3, 0, 3]
 
 
 def assert_no_state_is_lost() -> None:
