@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from itertools import combinations, zip_longest
 from opcode import opmap
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import TrystateError
@@ -84,26 +84,35 @@ def check_plain(body: Callable[..., Any]) -> None:
 def _refuse_identity(body: Callable[..., Any]) -> None:
     """Refuse `s.owner is None`: Python decides `is` by itself, and it is always false of a tree."""
     code = body.__code__
-    if not any(code.co_code[k] == _IS_OP for k in range(0, len(code.co_code), 2)):
+    if not _uses_is(code):
         return
     try:
         text = ast.parse(textwrap.dedent(inspect.getsource(body)))
     except (OSError, SyntaxError):
         return
     states = {*code.co_varnames[1 : code.co_argcount]}
-    for here in ast.walk(text):
-        if not isinstance(here, ast.Compare) or not any(isinstance(op, ast.Is | ast.IsNot) for op in here.ops):
-            continue
-        for side in (here.left, *here.comparators):
-            root = side
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
-            if root is not side and isinstance(root, ast.Name) and root.id in states:
-                source.refuse(
-                    f"{ast.unparse(here)} is decided by Python before any state exists: write .absent for an empty "
-                    "field, the flag itself for `is True`, and == otherwise",
-                    at=f"{code.co_filename}:{code.co_firstlineno + here.lineno - 1}",
-                )
+    compared = (here for here in ast.walk(text) if isinstance(here, ast.Compare))
+    for here in (one for one in compared if any(isinstance(op, ast.Is | ast.IsNot) for op in one.ops)):
+        if any(_reads(side, states) for side in (here.left, *here.comparators)):
+            source.refuse(
+                f"{ast.unparse(here)} is decided by Python before any state exists: write .absent for an empty field, "
+                "the flag itself for `is True`, and == otherwise",
+                at=f"{code.co_filename}:{code.co_firstlineno + here.lineno - 1}",
+            )
+
+
+def _uses_is(code: CodeType) -> bool:
+    """Whether `is` may occur in a function, or in a function within it: only then its source is read."""
+    within = (_uses_is(one) for one in code.co_consts if isinstance(one, CodeType))
+    return _IS_OP in code.co_code[::2] or any(within)
+
+
+def _reads(side: ast.expr, states: set[str]) -> bool:
+    """Whether an expression is a field of one of the states, such as `s.owner` or `s.owner[node]`."""
+    root = side
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    return root is not side and isinstance(root, ast.Name) and root.id in states
 
 
 class Decorated:

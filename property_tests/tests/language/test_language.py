@@ -164,16 +164,22 @@ def test_a_mistake_is_refused_with_its_line_and_the_remedy(text: str) -> None:
 
 
 def test_is_with_a_value_of_the_state_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"s\.mood is None is decided by Python .*: write \.absent") as refused:
+    with pytest.raises(
+        DeclarationError, match=r"s\.seen\[j\] is None is decided by Python .*: write \.absent"
+    ) as refused:
 
         class Identical(Base):
             @transition()
             def bad(self, s: Any) -> None:
                 """A bad step."""
-                s.when(s.mood is None)  # here
+                s.when(all_(s.seen[j] is None for j in s.node))  # here
 
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    at = next(n for n, line in enumerate(lines, 1) if line.strip() == "s.when(s.mood is None)  # here")
+    at = next(
+        n
+        for n, line in enumerate(lines, 1)
+        if line.strip() == "s.when(all_(s.seen[j] is None for j in s.node))  # here"
+    )
     assert str(refused.value).startswith(f"{__file__}:{at}: ")
 
 
