@@ -16,8 +16,9 @@ from trystate.diagrams.torch_classes import STRUCTURES as STRUCTURES
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
-from trystate.model.autograd.engagement import Deficits, Engagements, Gradients
+from trystate.model.autograd.engagement import Deficits, Engagements
 from trystate.model.autograd.examples import end_to_end, graph_of, local, note, unused_call
+from trystate.model.autograd.gradients import Gradients
 from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import TrystateError, UsageError, unknown

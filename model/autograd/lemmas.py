@@ -9,7 +9,8 @@ sender. With this field, no lemma needs to follow the tree up to the root, or to
 from __future__ import annotations
 
 from ..language import *
-from .engagement import Call, Cancel, Condition, Deficits, Engagements, Gradients, Pass, S, Send
+from .engagement import Call, Cancel, Condition, Deficits, Engagements, Pass, S, Send
+from .gradients import Gradients
 
 
 class Lemmas(Engagements):

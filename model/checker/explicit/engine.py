@@ -42,7 +42,7 @@ from .saving import Checkpoint, Saver
 from .storage import Level, Saved, Storage, StorageFailed
 from .symmetry import Symmetry, reduction
 from .vectorise import Step, Taken
-from .visited import NextLevel, Recent, Successors, Visited
+from .visited import NextLevel, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
@@ -270,7 +270,7 @@ class ExplicitEngine:
         found_before = len(watching.found)
         watching.begin(columns, level)
         fused = self.layout.fused(columns, self.steps, watching)
-        codes, recent = self.visited.codes, self.visited.recent
+        codes, recent = self.visited.codes, self.visited.table()
         gathered = Successors(self.layout, recent) if codes is None else CodedSuccessors(codes, columns, recent)
         edges = 0
         if fused:
@@ -288,9 +288,12 @@ class ExplicitEngine:
                 inside = slice(None) if taken.inside is None else taken.inside
                 gathered.add(self._canonical(tuple(c[inside] for c in taken.after)))
         watching.end()
+        ends = gathered.finish()
+        if recent is not None:
+            self.visited.recent.append(recent)
         finds = dict(islice(watching.found.items(), found_before, None))
         met = [number for number in unmet if self.steps[number].activated]
-        return Expansion(edges, finds, met, *gathered.finish())
+        return Expansion(edges, finds, met, *ends)
 
     def _taken(
         self, columns: Columns, numbers: Sequence[int], watching: Watching
@@ -309,7 +312,7 @@ class ExplicitEngine:
         if isinstance(news, list):
             self.visited.codes.add(news)
         else:
-            self.visited.codes, self.visited.recent = news, Recent()
+            self.visited.codes, self.visited.recent = news, []
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count

@@ -14,7 +14,6 @@ of the memory, and half while it merges; `NextLevel` takes up to a tenth, and a 
 from __future__ import annotations
 
 import sys
-import threading
 from itertools import accumulate
 from typing import Any
 
@@ -44,8 +43,17 @@ class Visited:
         self.keys_max = storage.memory_bytes // layout.state_bytes // 5 if storage is not None else 0
         self.count = 0
         self.codes: Any = None
-        self.recent = Recent() if layout.home is layout else None  # a GPU sorts its successors faster
+        self.recent: list[Recent] = []  # the tables that no chunk has now
         self.codes_min = CODED_MIN if layout.words > 2 and storage is None else sys.maxsize
+
+    def table(self) -> Recent | None:
+        """A table for one chunk, which then returns it to `recent`; none on a GPU, which sorts faster."""
+        if self._layout.home is not self._layout:
+            return None
+        try:
+            return self.recent.pop()  # at once, also among threads
+        except IndexError:
+            return Recent()
 
     @property
     def pays(self) -> bool:
@@ -154,12 +162,12 @@ def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
     return runs
 
 
-class Recent(threading.local):
+class Recent:
     """States that are in the set, or among the successors that were gathered for it: a table with a state per slot.
 
     A hash of a state selects its slot, and the whole state is compared. A later state replaces the state of its slot.
-    So a state may be missing, but each state in the table was gathered: it need not be gathered again. Each thread has
-    its own table: between the writes of two words, another thread would find a state that was never gathered.
+    So a state may be missing, but each state in the table was gathered: it need not be gathered again. One chunk
+    has a table at a time: between the writes of two words, another thread would find a state that was never gathered.
     """
 
     def __init__(self) -> None:

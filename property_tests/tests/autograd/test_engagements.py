@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from trystate.model.autograd.backward import Backward, Ours, Torch
-from trystate.model.autograd.engagement import Deficits, Engagements, Gradients
+from trystate.model.autograd.engagement import Deficits, Engagements
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, small_graphs
 from trystate.model.autograd.findings import ALL
+from trystate.model.autograd.gradients import Gradients
 from trystate.model.autograd.lemmas import Lemmas
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.checker.check import check

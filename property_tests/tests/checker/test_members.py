@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,6 +19,7 @@ from trystate.model.checker.kernel import Kernel
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import replaced, rewritten, survivors
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -144,14 +144,12 @@ def test_mistakes_in_swaps_are_noticed() -> None:
     assert survivors(mutants, assert_all_same) == []
 
 
-def test_a_thread_does_not_drop_what_another_has_gathered() -> None:
-    recent, columns = Recent(), (np.array([1, 2, 3], np.int64),) * 2
-    with crowded():
-        kept = [len(recent.unknown(columns)[0]) for _ in range(2)]
-        other = threading.Thread(target=lambda: kept.append(len(recent.unknown(columns)[0])))
-        other.start()
-        other.join()
-    assert kept[0] == kept[2] == 3 > kept[1]
+def test_each_chunk_has_a_table_that_no_other_has() -> None:
+    visited = explicit.ExplicitEngine(Kernel(TwoPhaseCommit(rm=2)), MANY).visited
+    one, other = visited.table(), visited.table()
+    assert isinstance(one, Recent) and one is not other
+    visited.recent.append(one)
+    assert visited.table() is one
 
 
 def assert_no_state_is_lost() -> None:

@@ -9,7 +9,8 @@ from trystate.model.agent import Agents
 from trystate.model.agent import Ours as OurAgents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.agent.ours import SEATED
-from trystate.model.autograd.engagement import Deficits, Engagements, Gradients
+from trystate.model.autograd.engagement import Deficits, Engagements
+from trystate.model.autograd.gradients import Gradients
 from trystate.model.autograd.lemmas import DeficitLemmas, GradientLemmas
 from trystate.model.autograd.lemmas import Lemmas as LemmasOfEngagements
 from trystate.model.checker.check import check
