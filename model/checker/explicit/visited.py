@@ -51,7 +51,7 @@ class Visited:
         if self._layout.home is not self._layout:
             return None
         try:
-            return self.recent.pop()  # at once, also among threads
+            return self.recent.pop()  # one thread gets it
         except IndexError:
             return Recent()
 
