@@ -14,12 +14,9 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Path
 from trystate.model.checker.story import tell
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.model.language.channels import ChannelView
 from trystate.model.language.expressions import FALSE
-from trystate.model.prover.sizes import any_size
-from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 
@@ -184,15 +181,6 @@ def test_losses_that_are_faults_are_switched_on_and_counted() -> None:
     }  # fmt: skip
 
 
-def test_a_subclass_replaces_the_steps_of_a_channel() -> None:
-    lossy = post(loses=True)
-    kept: Any = type("Kept", (lossy,), {"lose_net": None}, deadlock=False)
-    assert not check(kept()).violated
-    assert not check(type("Reliable", (lossy,), {"net": vars(post())["net"]}, deadlock=False)()).violated
-    text = "net = channel(2, x=bool, loses=True)\n@fault('cut')\ndef lose_net(self, s): 'Mine.'; s.net.clear()"
-    assert [t.doc for t in declared(text)(faults=["cut"]).transitions] == ["Mine."]
-
-
 NEWS, CALL = "send(NEWS)", "send(CALL)"
 STORIES: dict[tuple[str, ...], tuple[str, list[int | None]]] = {  # a walk -> its texts, when each flight ends
     ("fifo", NEWS, CALL, "lose_net(1)", "receive"): ("sends NEWS, sends CALL, loses CALL, takes NEWS", [4, 3]),
@@ -243,15 +231,3 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_misuse_of_a_channel_is_refused_with_its_line(text: str) -> None:
     assert_refused(text, REFUSED[text], declared(NET, Base))
-
-
-def test_choices_of_channels_exclude_proofs_and_members_symmetry() -> None:
-    lossy = "net = channel(2, number=(0, 1), loses=True, per='node')\n"
-    with pytest.raises(DeclarationError, match="1: lose_net is for each chosen, not an index: a proof has no such"):
-        proved(any_size(declared(lossy, Base)))
-    alone = declared(lossy + "knows = None\n@transition()\ndef send(self, s, node): 'S.'; s.net[node].send(number=1)")
-    states = [check(alone(), engine="explicit", symmetry=symmetry).exploration.distinct for symmetry in (False, True)]
-    assert states == [9, 6]
-    with pytest.raises(UsageError, match="the values of net_0_who are members of node; explore without symmetry"):
-        check(declared("knows = None\nnet = channel(2, who='node', order='any')".replace("'node'", "Base.node"),
-                       Base=Base)(), engine="explicit", symmetry=True)  # fmt: skip
