@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from trystate.impl.host.tls import Tls
+
 TO_SERVER, TO_CLIENT = 0, 1
 Attack = Callable[[int, int, bytes], bytes | None]  # direction, position of the piece, piece -> what leaves; None: cut
 
@@ -46,10 +48,13 @@ def repeating(where: int, position: int) -> Attack:
 
 
 class Relay:
-    """A relay before a port of this machine. `heard` has the bytes of both directions, of all connections."""
+    """A relay before a port of this machine. `heard` has the bytes of both directions, of all connections.
 
-    def __init__(self, port: int, attack: Attack = passing) -> None:
-        self._to, self.attack = port, attack
+    With `tls`, files of its own, it ends the TLS of the client, and begins another one to the server.
+    """
+
+    def __init__(self, port: int, attack: Attack = passing, tls: Tls | None = None) -> None:
+        self._to, self.attack, self._tls = port, attack, tls
         self.heard = [bytearray(), bytearray()]
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -63,6 +68,9 @@ class Relay:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._to))
+                if self._tls is not None:
+                    client = self._tls.contexts().server.wrap_socket(client, server_side=True)
+                    server = self._tls.contexts().nameless.wrap_socket(server)
                 self._open += [client, server]
                 for pair in ((TO_SERVER, client, server), (TO_CLIENT, server, client)):
                     self._threads.append(threading.Thread(target=self._pass, args=pair))
