@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import torch.distributed as dist
 
@@ -34,7 +34,7 @@ class _Call(dist.Store):
 
     def __init__(self, exchange: Any, store: dist.Store, rank: int, size: int, value: int) -> None:
         super().__init__()
-        self.keys: list[str] = []
+        self.request, self.keys = "", list[str]()
         self.values: list[int] = []
         self._store, self._ended = store, False
         self._goes, self._stops = threading.Semaphore(0), threading.Semaphore(0)
@@ -58,19 +58,19 @@ class _Call(dist.Store):
         self._goes.release()
         self._thread.join()
 
-    def _stop(self, keys: list[str]) -> None:
-        self.keys = keys
+    def _stop(self, request: str, keys: list[str]) -> None:
+        self.request, self.keys = request, keys
         self._stops.release()
         self._goes.acquire()
         if self._ended:
             raise _Ended
 
     def set(self, key: str, value: Any) -> None:
-        self._stop([key])
+        self._stop("set", [key])
         self._store.set(key, value)
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        self._stop(keys)
+        self._stop("multi_get", keys)
         return self._store.multi_get(keys)
 
 
@@ -85,6 +85,12 @@ class TorchExchange(Steps):
         self._server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._runs = 0
         self._calls: dict[tuple[int, int], _Call] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def reset(self) -> None:
         """New processes, whose keys have another prefix."""
@@ -119,7 +125,8 @@ class TorchExchange(Steps):
         value = 100 * self._lives[process] + 10 * exchange + process
         made = self._objects[which] = self._objects.get(which) or self._make(PREFIX)
         call = self._calls[process, exchange] = _Call(made, self._store(group), process, size, value)
-        call.proceed()
+        if call.request == "set":
+            call.proceed()
         self._at[process, exchange] = Share.SENT
 
     def _read(self, process: int, exchange: int) -> None:
