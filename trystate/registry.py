@@ -43,7 +43,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
-    "nvrx-barrier": NvrxBarrier,
+    "nvrx-barrier": NvrxBarrier, "symmetric-memory": Exchanges, "reconfigure": Reconfigure,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
