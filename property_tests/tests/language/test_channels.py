@@ -18,8 +18,6 @@ from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.model.language.channels import ChannelView
 from trystate.model.language.expressions import FALSE
-from trystate.model.prover.sizes import any_size
-from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 
@@ -182,15 +180,6 @@ def test_losses_that_are_faults_are_switched_on_and_counted() -> None:
     assert {t.name: t.fault for t in cls(faults=["cut"]).transitions if t.fault} == {
         "lose_net": "cut", "duplicate_net": "cut",
     }  # fmt: skip
-
-
-def test_a_subclass_replaces_the_steps_of_a_channel() -> None:
-    lossy = post(loses=True)
-    kept: Any = type("Kept", (lossy,), {"lose_net": None}, deadlock=False)
-    assert not check(kept()).violated
-    assert not check(type("Reliable", (lossy,), {"net": vars(post())["net"]}, deadlock=False)()).violated
-    text = "net = channel(2, x=bool, loses=True)\n@fault('cut')\ndef lose_net(self, s): 'Mine.'; s.net.clear()"
-    assert [t.doc for t in declared(text)(faults=["cut"]).transitions] == ["Mine."]
 
 
 NEWS, CALL = "send(NEWS)", "send(CALL)"
