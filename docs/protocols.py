@@ -18,6 +18,7 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.language import Form, System
 
 NODES = (2, 4, 8, 16)  # nodes of the rounds of `requests`
+COLUMNS_MAX = 6  # of a table; further protocols are in the next table
 Row = Mapping[str, Any]
 
 
@@ -34,13 +35,15 @@ def system_of(protocol: Row) -> tuple[type[System], str]:
 
 
 def table(plan: list[Any], proofs: Mapping[str, list[str]]) -> str:
-    """The table; `plan`: the runs of docs/generate.py with their results."""
+    """The tables; `plan`: the runs of docs/generate.py with their results."""
     rows, protocols = declared()
-    text = row("", *(one["title"] for one in protocols.values())) + row(*["---"] * (len(protocols) + 1))
-    for key, title in rows.items():
-        text += row(title, *(_cell(one, key, plan, proofs) for one in protocols.values()))
-    nodes = ", ".join(map(str, NODES))
-    return text + row(f"Requests of a first round with {nodes} nodes", *map(_requests, protocols.values()))
+    columns, text = [*protocols.values()], []
+    for shown in (columns[k : k + COLUMNS_MAX] for k in range(0, len(columns), COLUMNS_MAX)):
+        lines = [row("", *(one["title"] for one in shown)), row(*["---"] * (len(shown) + 1))]
+        lines += [row(title, *(_cell(one, key, plan, proofs) for one in shown)) for key, title in rows.items()]
+        lines += [row(f"Requests of a first round with {', '.join(map(str, NODES))} nodes", *map(_requests, shown))]
+        text.append("".join(lines))
+    return "\n".join(text)
 
 
 def _requests(protocol: Row) -> str:
