@@ -58,8 +58,8 @@ def _cell(protocol: Row, key: str, plan: list[Any], proofs: Mapping[str, list[st
     system, edition = system_of(protocol)
     mine = (c for c in plan if c.run.system is system and c.run.edition.name == edition)
     asked = [c for c in mine if any(name in c.claims for name in names)]
-    if broken := [text for name in names for text in _violations(name, asked)]:
-        return "**violated**: " + "; ".join(dict.fromkeys(broken))
+    if broken := [*_violations(names, asked)]:
+        return "**violated**: " + "; ".join(broken)
     if {*names} <= {*proofs.get(f"{system.__name__} {edition}", ())}:
         return "holds for any size"
     active = [c for c in asked if any(name in c.claims and not c.is_idle(name) for name in names)]
@@ -68,16 +68,20 @@ def _cell(protocol: Row, key: str, plan: list[Any], proofs: Mapping[str, list[st
     return f"holds at the sizes searched: {', '.join(map(str, sizes))} nodes, up to {states:,} states"
 
 
-def _violations(name: str, asked: list[Any]) -> Iterator[str]:
-    """Each finding that violates a property, with its shortest run, or the state that was reached."""
-    having = [c for c in asked if name in c.claims]
-    if having and having[0].claims[name]["form"] == Form.SOMETIMES.value:
-        if any(c.claims[name]["status"] == Status.HOLDS.value for c in having):
-            yield f"`{name}` is reached"
-        return
-    broken = [c for c in having if c.claims[name]["status"] == Status.VIOLATED.value]
-    for finding in dict.fromkeys(each for c in broken for each in c.run.findings[name]):
-        shown = [c for c in broken if finding in c.run.findings[name]]
-        alone = [c for c in shown if c.run.findings[name] == (finding,)]
-        steps = min(len(c.claims[name]["counterexample"]["steps"]) for c in alone or shown)
+def _violations(names: list[str], asked: list[Any]) -> Iterator[str]:
+    """The states that were reached, and each finding that violates a property, with its shortest run."""
+    shortest: dict[str, int] = {}
+    for name in names:
+        having = [c for c in asked if name in c.claims]
+        if having and having[0].claims[name]["form"] == Form.SOMETIMES.value:
+            if any(c.claims[name]["status"] == Status.HOLDS.value for c in having):
+                yield f"`{name}` is reached"
+            continue
+        broken = [c for c in having if c.claims[name]["status"] == Status.VIOLATED.value]
+        for finding in dict.fromkeys(each for c in broken for each in c.run.findings[name]):
+            shown = [c for c in broken if finding in c.run.findings[name]]
+            alone = [c for c in shown if c.run.findings[name] == (finding,)]
+            steps = min(len(c.claims[name]["counterexample"]["steps"]) for c in alone or shown)
+            shortest[finding] = min(steps, shortest.get(finding, steps))
+    for finding, steps in sorted(shortest.items(), key=lambda pair: pair[1]):
         yield f"{finding_link(finding)} in {steps} steps"

@@ -108,7 +108,7 @@ def test_a_cell_shows_the_worst_of_its_verdicts(tool: Any, tmp_path: Path) -> No
     steps = len(claims["agree_on_master"]["counterexample"]["steps"])
     wanted = rf"\*\*violated\*\*: \[R2\]\(findings\.md#r2-stale-master\) in {steps} steps"
     assert re.fullmatch(wanted, cell("at_most_max", "agree_on_master"))
-    assert cell("agree_on_master", "two_return").endswith("; `two_return` is reached")
+    assert cell("agree_on_master", "two_return").startswith("**violated**: `two_return` is reached; [R2](")
 
 
 @pytest.mark.parametrize(("name", "subject"), [("torch", "torch"), ("documents", "ours"), ("rooms", "rooms")])
