@@ -50,6 +50,29 @@ def test_the_small_plan_has_the_cheapest_run_of_each_finding(
     assert len(report()["runs"]) == 3
 
 
+IDLE = """
+from trystate.language import *
+class Lamp(System):
+    node = index(2)
+    lit = flag(per="node")
+    @transition()
+    def light(self, s, node): s.when(~s.lit[node]); s.lit[node] = True
+    @transition()
+    def dim(self, s, node):
+        s.when(s.lit[node], ~s.lit[node])
+        s.lit[node] = False
+    @transition()
+    def blow(self, s): s.when(s.lit.all()); s.lit[0] = {last}
+"""
+
+
+def test_steps_that_never_happen_in_a_system_of_a_user_are_named(command: Command) -> None:
+    Path("lamp.py").write_text(IDLE.format(last=False), encoding="utf-8")
+    assert "\nLamp(node=2): never happens: dim\n" in command("verify", "lamp:Lamp")[1]
+    assert "never happens" not in command("verify", "lamp:Lamp", "--max-states", "1")[1], "not all states were visited"
+    assert "never happens" not in command("verify", HERE)[1]
+
+
 NO_TORCH = "torch is not installed: pip install 'trystate[torch]'"
 PLANS: dict[str, tuple[tuple[Run, ...], dict[str, Any], Exit, tuple[str, ...]]] = {
     "an undeclared violation": (

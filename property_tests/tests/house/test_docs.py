@@ -231,7 +231,7 @@ def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: 
 
 
 @needs_clone
-@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1)])
+@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1), ("upstream", 3)])
 def test_the_generated_pages_are_what_the_model_says(tool: str, pages: int) -> None:
     argv = [sys.executable, str(CHECKOUT / "docs" / f"{tool}.py"), "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
