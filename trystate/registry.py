@@ -37,7 +37,7 @@ from trystate.model.store.operations import OPERATIONS
 from .systems import *
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "rendezvous": Rendezvous, "state-holders": Holders, "deadlines": Deadlines,
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,

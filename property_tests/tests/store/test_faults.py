@@ -7,9 +7,7 @@ A failure cannot be replayed exactly. It draws the history and names the seed of
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
