@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.served import Served
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
+    from trystate.model.store.handshake import Handshake
     from trystate.model.store.queues import Queues
     from trystate.model.store.registers import Registers
     from trystate.model.store.registrations import Registrations
@@ -46,7 +47,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
-    "Ids", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations",
-    "Registry", "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups",
+    "Handshake", "Holders", "Ids", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks", "References",
+    "Registers", "Registrations", "Registry", "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps",
+    "Tombstones", "Waits", "Watches",
 ]  # fmt: skip
