@@ -63,18 +63,6 @@ def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Command) -> None:
         assert "an operator has closed the job: out of quota" in out and harmless(out)
 
 
-def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        with a.stopped():
-            code, out, err = said("close", *job_at(job.port), "--wait", "1")
-        assert code == 3
-        assert "is closed" in out
-        assert f"have not left: 127.0.0.1_{a.pid}_0" in err
-        assert str(b.pid) not in err or b.ran
-        assert a.ends() == 1
-
-
 BUSY: Mapping[str, Callable[[State, Participant], State]] = {
     "at once": lambda state, me: state,
     "and another node has written since": lambda state, me: changed("keep_alive", state, me),
