@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.served import Served
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
+    from trystate.model.store.handshake import Handshake
     from trystate.model.store.queues import Queues
     from trystate.model.store.registers import Registers
     from trystate.model.store.registrations import Registrations
@@ -50,7 +51,7 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "Exchanges", "Files", "Frames",
-    "Groups", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks",
-    "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms", "Served",
-    "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Groups", "Handshake", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers",
+    "Queues", "Ranks", "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms",
+    "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip
