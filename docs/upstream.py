@@ -37,7 +37,7 @@ ENDS = re.compile(r"; |\. ")  # before the versions of Python in a docstring
 
 def report(package: str, known: list[Finding]) -> str:
     """The parent report of a package."""
-    reported = [each for each in known if releases.is_reported(each) and replays.script(each).is_file()]
+    reported = [each for each in known if releases.is_reported(each)]
     text = NOTE + f"# Report for the maintainers of {package}\n\n"
     text += (
         f"{len(reported)} defects of {package}. `trystate replay NUMBER` runs the script of a row on the installed "
@@ -52,18 +52,26 @@ def report(package: str, known: list[Finding]) -> str:
         text += f"\n## {AREAS[letter]}\n\n" if letter in AREAS else "\n"
         text += row("", "defect", *TITLES) + row(*["---"] * 8)
         text += "".join(_row(each) for each in reported if each.number[0] == letter)
-    rest = ", ".join(f"{each.number} ({releases.span(each)})" for each in known if each not in reported)
+    rest = ", ".join(f"{each.number} ({_span(each)})" for each in known if each not in reported)
     return text + f"\nNot reported, since the newest release does not have them: {rest}.\n" * bool(rest)
 
 
 def _row(finding: Finding) -> str:
-    path = replays.script(finding)
+    path, practice = replays.script(finding), finding.practice
+    if not path.is_file():  # in the model alone
+        link = f"[{finding.number}](../findings.md#{finding.number.lower()}-{finding.name})"
+        seen = (_cell(finding.title), _span(finding), "the model", practice, "`trystate verify --all`")
+        return row(link, *seen, "", _cell(finding.remedy))
     title, parts = replays.docstring(path)
     return row(
-        f"[{finding.number}]({SCRIPTS}/{path.name})", _cell(title), releases.span(finding),
-        ENDS.split(parts["Versions"])[0].rstrip("."), finding.practice, f"`trystate replay {finding.number}`",
+        f"[{finding.number}]({SCRIPTS}/{path.name})", _cell(title), _span(finding),
+        ENDS.split(parts["Versions"])[0].rstrip("."), practice, f"`trystate replay {finding.number}`",
         f"`python {path.name} --control`", _cell(finding.remedy),
     )  # fmt: skip
+
+
+def _span(finding: Finding) -> str:
+    return releases.span(finding).removeprefix(f"{finding.of} ")
 
 
 def track_record() -> str:

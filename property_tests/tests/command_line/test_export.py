@@ -11,7 +11,6 @@ from trystate.model.checker.export.tla import tla
 from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published.protocols import LockServer
 from trystate.property_tests.support.systems.lock import Lock
-from trystate.property_tests.tests.checker.test_refinement import Entrance
 from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 SERVER = f"{LockServer.__module__}:LockServer"
@@ -40,7 +39,7 @@ def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> 
 
 
 def test_properties_that_are_not_exported_are_named(command: Command) -> None:
-    entrance = f"{Entrance.__module__}:Entrance"
+    entrance = "trystate.property_tests.tests.checker.test_refinement:Entrance"
     for target in ("tla", "promela"):
         code, _, err = command("export", entrance, "--to", target)
         assert (code, err) == (Exit.OK, "not exported, `trystate verify` decides them: as_guard (refinement)\n")

@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from trystate import registry
 from trystate.impl.agent import launch as agent_launch
 from trystate.impl.agent import local as agent_local
 from trystate.impl.agent import watchdog_client as agent_watchdog
@@ -230,8 +231,11 @@ def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: 
     assert sorted(named) == sorted(modules)
 
 
+PACKAGES = {finding.of for finding in registry.findings().values()}
+
+
 @needs_clone
-@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1), ("upstream", 3)])
+@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1), ("upstream", 1 + len(PACKAGES))])
 def test_the_generated_pages_are_what_the_model_says(tool: str, pages: int) -> None:
     argv = [sys.executable, str(CHECKOUT / "docs" / f"{tool}.py"), "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
