@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from trystate.model.store.startup import StartUps
     from trystate.model.store.waits import Waits
     from trystate.model.store.watches import Watches
+    from trystate.model.torchft.lighthouse import Lighthouse
+    from trystate.model.torchft.manager import Managers
 else:
     from .lazy import lazily
 
@@ -49,7 +51,7 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Exchanges", "Files", "Frames",
-    "Groups", "Holders", "Ids", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks", "Reconfigure", "References",
-    "Registers", "Registrations", "Registry", "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps",
-    "Tombstones", "Waits", "Watches",
+    "Groups", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks",
+    "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms", "Served",
+    "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

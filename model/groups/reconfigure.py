@@ -263,7 +263,7 @@ class TorchComms(Reconfigure, edition=Comms.TORCHCOMMS):
 class Mended(Reconfigure, edition=Comms.MENDED):
     """The remedies: what a process does follows from the handles alone, and each wait has the timeout."""
 
-    connect_alone = None
+    connect_alone = None  # type: ignore[assignment]
 
     def handle(self, s: S, process: Expr) -> Any:
         """The uuid of a communicator that the process still has."""

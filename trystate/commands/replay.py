@@ -17,7 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests import replays
-from trystate.property_tests.adapters.nvrx import shipped
+from trystate.property_tests.adapters.packages import PACKAGES
 from trystate.property_tests.adapters.replays import ScheduleError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 from trystate.search.machine import decide
@@ -100,20 +100,20 @@ def _replay_on_torch(finding: Finding) -> int:
     if reason := _not_replayed(finding):
         print(f"\nNot replayed: {reason}.")
         return Exit.OK
-    problem = torch_problem() or (shipped.problem() if finding.of != "torch" else None)
+    package = PACKAGES.get(finding.of)
+    problem = torch_problem() or (package.problem() if package else None)
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
         return Exit.INCOMPLETE
     installed = version("torch")
-    is_of_torch = finding.of == "torch"
-    absence = releases.absence(installed, finding) if is_of_torch else shipped.absence(finding)
+    absence = package.absence(finding) if package else releases.absence(installed, finding)
     if absence:
         print(f"\n{absence}", flush=True)
-        if is_of_torch and not releases.is_over(installed, finding):
+        if not package and not releases.is_over(installed, finding):
             return Exit.OK  # this torch lacks what the finding is about: there is nothing to run
     prepare_for_torch()
     try:
-        print(f"On {compared_as()}{'' if is_of_torch else f', {shipped.barrier_file()}'}:\n", flush=True)
+        print(f"On {compared_as()}{f', {package.file()}' if package else ''}:\n", flush=True)
         reproduced = replays.replay(replays.script(finding), lambda line: print(f"  {line}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: torch did not follow the schedule: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.simulator import spread, swarm
 from trystate.property_tests.adapters.simulator.handlers import SUBJECTS
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
 from trystate.search import cluster
@@ -223,43 +222,3 @@ def test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds() -> None:
 
 
 # ---- planted mistakes
-
-
-def results_come_once_here() -> None:
-    """A few cases without hypothesis, which would shrink a failing property for seconds."""
-    for seed in range(6):
-        results_come_once(7, seed, {2: [lost("NodeDiedError")], 5: [lost(), lost()]})
-
-
-MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
-    "a lost task is not run again": (
-        rewritten(Cluster.results, "left.append(number)", "pass"), results_come_once_here),
-    "a result has the number of another": (
-        rewritten(Cluster.results, "busy.pop(one)", "busy.pop(one) and 0"), results_come_once_here),
-    "an error is swallowed": (
-        rewritten(Cluster.results, "if error is not None:", "if False:"),
-        test_an_error_of_a_task_has_the_traceback_of_its_worker),
-    "an error of Ray is taken for a loss": (
-        rewritten(Cluster.results, "except self._lost as", "except Exception as"),
-        test_an_error_of_ray_without_a_loss_does_not_repeat_the_task),
-    "a node that died is no loss": (
-        replaced(cluster, "LOST", cluster.LOST[:1]), results_come_once_here),
-    "the last one is given first": (
-        rewritten(Cluster.results, "list(reversed(order))", "list(order)"),
-        partial(test_results_arrive_as_tasks_end_and_few_tasks_are_submitted_at_once, pytest.MonkeyPatch())),
-    "Ray runs lost tasks again as well": (
-        rewritten(Cluster.__enter__, "max_retries=0", "max_retries=3"),
-        test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics),
-    "a cluster is not left": (
-        rewritten(Cluster.__exit__, "self._open.close()", "pass"),
-        test_an_error_of_a_task_has_the_traceback_of_its_worker),
-    "pieces come as they end": (
-        rewritten(spread.sweep, "while come in early:", "come = number\n            while come in early:"),
-        test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_found(name: str) -> None:
-    mutant, claim = MUTANTS[name]
-    assert not survives(mutant, claim)

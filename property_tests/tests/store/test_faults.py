@@ -136,21 +136,6 @@ def test_processes_of_a_file_store_stopped_and_killed(seed: int, tmp_path: Path)
     judged(tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_loss_of_a_killed_servers_contents_is_reported(seed: int, tmp_path: Path) -> None:
-    """The history before the kill is linearizable. The clients refuse a new, empty server at the same port."""
-    with TCPStoreServer() as server, clients(tmp_path, "trystate", str(server.port), seed, 1, 3) as living:
-        time.sleep(SECONDS / 3)
-        os.kill(server.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-        with TCPStoreServer(port=server.port) as second:
-            time.sleep(SECONDS / 3)
-            finish(living)
-            with TCPStore("127.0.0.1", second.port, is_master=False, wait_for_workers=False) as late:
-                assert late.num_keys() == 0, "a client of the old server has written to the new one"
-    judged(tmp_path, seed)
-
-
 # ---- mutants of the server, which runs in this process, and of the client
 
 
