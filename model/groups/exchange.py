@@ -1,4 +1,4 @@
-"""Symmetric memory's exchange: the members of a group write their handles into the store, and read those of all others.
+"""Symmetric memory's exchange: the members of a group write their handles into the store, and read all others.
 
 Theory of operation. `rendezvous` of symmetric memory gives each member the memory handles of all members, in one or
 more exchanges. In an exchange a member writes its value under the key PREFIX/NUMBER/RANK, in the store of the group,

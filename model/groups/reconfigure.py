@@ -63,7 +63,7 @@ class Reconfigure(System):
         return count(s.member[q] for q in s.process)
 
     def alike(self, s: S, process: Expr) -> Any:
-        """The number of handles that are equal to its own, such as those of processes without any communicator."""
+        """The number of handles equal to its own. All processes that never had a communicator have equal handles."""
         return count(s.member[q] & (s.shown[q] == s.shown[process]) & (s.rank[q] == s.rank[process]) for q in s.process)
 
     def is_twice(self, s: S, process: Expr) -> Condition:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from trystate.model.groups.exchange import OVER, Exchanges
 from trystate.model.groups.vocabulary import Counting, Share
@@ -30,10 +30,10 @@ class _Ended(Exception):
     """The caller has ended this call."""
 
 
-class _Call(dist.Store):
+class _Call(Store):
     """A call of all_gather, and the store that it gets: a thread that stops before each request."""
 
-    def __init__(self, exchange: Any, store: dist.Store, rank: int, size: int, value: int) -> None:
+    def __init__(self, exchange: Any, store: Store, rank: int, size: int, value: int) -> None:
         super().__init__()
         self.keys = list[str]()
         self.values: list[int] = []
@@ -83,7 +83,7 @@ class TorchExchange(Steps):
     def __init__(self, system: Exchanges, make: Callable[[str], Any], *, scoped: bool | None = None) -> None:
         self._sizes, self._make = system.sizes, make
         self._scoped = system.edition is Counting.SCOPED if scoped is None else scoped
-        self._server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._runs = 0
         ends = {"time_out": Share.FAILED, "raise_error": Share.IDLE}
         self._steps = {step: partial(self._over, at=at) for step, at in ends.items()}
@@ -103,8 +103,8 @@ class TorchExchange(Steps):
             call.end()
         self._calls = {}
 
-    def _store(self, group: int) -> dist.Store:
-        return dist.PrefixStore(f"{self._runs}/{group}", self._server)
+    def _store(self, group: int) -> Store:
+        return PrefixStore(f"{self._runs}/{group}", self._server)
 
     def _group(self, exchange: int) -> int:
         return int(exchange > 0 or not self._sizes["outsiders"])
