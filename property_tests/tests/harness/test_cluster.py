@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.property_tests.adapters.simulator import spread, swarm
-from trystate.property_tests.adapters.simulator.handlers import SUBJECTS
+from trystate.property_tests.adapters.campaigns.pieces import pieces
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
 from trystate.search import cluster
@@ -208,17 +207,15 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
     assert not os.path.exists(double.how["_temp_dir"])
 
 
-# ---- sweeps of the simulator
+# ---- campaigns
 
 
-def test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds() -> None:
-    for subject in (swarm.CORES, *SUBJECTS.values()):
-        with doubled(seed=3, losses={1: [lost()]}) as double, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spread, "SEEDS_MIN", 4)
-            found = list(spread.sweep("local", 2, range(5, 18), subject, 3))
-            assert len(double.runs) == 4
-        told = [(run.schedule, run.fails, run.seconds) for run in swarm.sweep(range(5, 18), subject, 3)]
-        assert [(run.schedule, run.fails, run.seconds) for run in found] == told
-
-
-# ---- planted mistakes
+def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster() -> None:
+    make = partial(pieces, ["engine", "ours", "rooms", "members"], 25, 30, 3)
+    tasks = make()
+    with doubled(seed=3, losses={1: [lost()]}) as double, Cluster("local", tasks, make, jobs=2) as cluster:
+        found = dict(cluster.results(range(len(tasks))))
+    assert len(double.runs) == len(tasks) == 8
+    for number, task in enumerate(tasks):
+        here = {**task().data(), "cpu_seconds": 0.0}
+        assert {**found[number].data(), "cpu_seconds": 0.0} == here and here["seeds"] == len(task.seeds)
