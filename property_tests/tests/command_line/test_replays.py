@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
