@@ -40,6 +40,7 @@ from trystate.property_tests.support.stores.recorded import Command
 from trystate.store import TCPStore
 
 TIMEOUT = timedelta(seconds=120)
+IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so it may be in use elsewhere
 
 
 # ---- one client
@@ -162,16 +163,18 @@ def operations(servers: Sides, rounds: int, share: float) -> None:
 class Crowd:
     """Clients of one server in one process, which act together."""
 
-    def __init__(self, server: Server, size: int) -> None:
+    def __init__(self, port: int, size: int) -> None:
         self.sockets: list[socket.socket] = []
         self.selector = selectors.DefaultSelector()
-        for _ in range(size):
-            sock = socket.create_connection((LOOPBACK, server.port))
+        for number in range(size):
+            sock = socket.socket()
+            sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            sock.bind((f"127.0.0.{number // 8000 + 1}", 0))  # Linux is slow to find the 14,117th port of one address
+            sock.connect((LOOPBACK, port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.selector.register(sock, selectors.EVENT_READ)
             self.sockets.append(sock)
-        self.say(wire.VALIDATE)
-        self.say(wire.PING)
+            sock.sendall(wire.VALIDATE + wire.PING)
         assert set(self.hear(len(wire.NONCE))) == {wire.NONCE}
 
     def say(self, request: bytes) -> None:
@@ -214,12 +217,13 @@ def with_crowds(
     servers: Mapping[str, Server | Command], size: int, rounds: int, measure: Callable[[Crowd, int], float]
 ) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
-        crowds = {name: stack.enter_context(contextlib.closing(Crowd(each, size))) for name, each in servers.items()}
+        made = {name: Crowd(each.port, size) for name, each in servers.items()}
+        crowds = {name: stack.enter_context(contextlib.closing(crowd)) for name, crowd in made.items()}
         return in_turns(rounds, crowds, measure)
 
 
 def connecting(size: int) -> Callable[[Server, int], float]:
-    return lambda server, _: seconds(lambda: Crowd(server, size).close()) * 1e3
+    return lambda server, _: seconds(lambda: Crowd(server.port, size).close()) * 1e3
 
 
 def crowds(servers: Sides, rounds: int, sizes: tuple[int, ...]) -> None:
@@ -248,7 +252,7 @@ def growth(servers: Sides, rounds: int, clients: tuple[int, ...], keys: tuple[in
         lines.append([title, *cells(found), *memory])
 
     for size in clients:
-        crowd = [Crowd(server, size) for server in servers.values()]
+        crowd = [Crowd(server.port, size) for server in servers.values()]
         line(f"{size:,} idle clients", [f"{each / 1024:.1f} KiB each" for each in used(size)])
         for one in crowd:
             one.close()

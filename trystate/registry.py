@@ -43,7 +43,8 @@ SYSTEMS: Mapping[str, type[System]] = {
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
-    "nvrx-barrier": NvrxBarrier,
+    "nvrx-barrier": NvrxBarrier, "symmetric-memory": Exchanges, "reconfigure": Reconfigure,
+    "lighthouse": Lighthouse, "quorum-managers": Managers,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -74,7 +75,7 @@ def lemmas(cls: type[System]) -> type[System] | None:
 
 def _areas() -> tuple[Any, ...]:
     """The modules with the plan and the findings of each area."""
-    areas = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx")
+    areas = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx", "torchft")
     return tuple(importlib.import_module(f"trystate.model.{area}.findings") for area in areas)
 
 

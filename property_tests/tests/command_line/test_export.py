@@ -11,6 +11,7 @@ from trystate.model.checker.export.tla import tla
 from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published.protocols import LockServer
 from trystate.property_tests.support.systems.lock import Lock
+from trystate.property_tests.tests.checker.test_refinement import Entrance
 from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 SERVER = f"{LockServer.__module__}:LockServer"
@@ -36,6 +37,15 @@ def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> 
     code, out, _ = command("export", *BROKEN, "--to", "itf", "--property", "one_at_a_time")
     trace = json.loads(out)
     assert code == Exit.OK and trace["vars"][0] == "at" and trace["states"][0]["#meta"]["action"] == "initially"
+
+
+def test_properties_that_are_not_exported_are_named(command: Command) -> None:
+    entrance = f"{Entrance.__module__}:Entrance"
+    for target in ("tla", "promela"):
+        code, _, err = command("export", entrance, "--to", target)
+        assert (code, err) == (Exit.OK, "not exported, `trystate verify` decides them: as_guard (refinement)\n")
+    assert command("export", *BROKEN, "--to", "tla")[2] == ""
+    assert command("export", *BROKEN, "--to", "promela")[2].endswith(" decides them: everybody_leaves (liveness)\n")
 
 
 def test_each_question_of_a_proof_is_written_and_read_again_as_unsat(command: Command) -> None:

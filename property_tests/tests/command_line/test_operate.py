@@ -25,6 +25,7 @@ from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings
+from trystate.property_tests.support.certificates import authority, certified
 from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
 TorchStores: Any = dist  # torch's stub does not declare the stores
@@ -60,18 +61,6 @@ def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Command) -> None:
         assert "was closed before, by" in out and harmless(out)
         out = says(said, 1, "status", *job_at(job.port))
         assert "an operator has closed the job: out of quota" in out and harmless(out)
-
-
-def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        with a.stopped():
-            code, out, err = said("close", *job_at(job.port), "--wait", "1")
-        assert code == 3
-        assert "is closed" in out
-        assert f"have not left: 127.0.0.1_{a.pid}_0" in err
-        assert str(b.pid) not in err or b.ran
-        assert a.ends() == 1
 
 
 BUSY: Mapping[str, Callable[[State, Participant], State]] = {
@@ -249,3 +238,32 @@ def test_an_endpoint_that_does_not_answer_is_said(said: Command, tmp_path: Path)
         assert "secret" in says(said, 3, "status", *job_at(server.port))
         assert "it is empty" in says(said, 3, "status", *job_at(server.port), "--secret-file", secret)
     assert "none" in says(said, 2, "status", *job_at(1), "--secret-file", tmp_path / "none")
+
+
+@pytest.mark.parametrize("served", ["by a node", "behind a proxy"])
+def test_a_job_over_tls_is_run_watched_and_closed(tmp_path: Path, said: Command, served: str) -> None:
+    files = certified(authority(tmp_path / "ca"), tmp_path / "files")
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "secret").chmod(0o600)
+    conf = f"{CONF},tls={files},secret_file={tmp_path / 'secret'}"
+    access = "--tls", str(files), "--secret-file", str(tmp_path / "secret")
+    with Job(tmp_path, nodes="2", conf=conf, serving=None if served == "by a node" else access) as job:
+        if served == "behind a proxy":
+            to = "--to", f"127.0.0.1:{job.port}", "--record", str(tmp_path / "record"), "--tls", str(files)
+            proxy = Server(tmp_path, 0, *to, command="proxy")
+            job.port = proxy.port
+        serves = "1" if served == "by a node" else "0"
+        a = job.agent("a", "--rdzv-conf", f"{conf},is_host={serves}")
+        b = job.agent("b", "--rdzv-conf", f"{conf},is_host=0")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        assert "round 0 is complete: 2 nodes" in says(said, 0, "status", *job_at(job.port), *access)
+        code, _, err = said("status", *job_at(job.port))
+        assert code == 3 and ("requires TLS; give tls=FOLDER" if served == "by a node" else "hung up") in err
+        watched = says(said, 0, "watch", *job_at(job.port), *access, "--for", "0.5")
+        assert "2 nodes" in watched or "round 0" in watched
+        says(said, 0, "close", *job_at(job.port), *access)
+        assert [a.ends(), b.ends()] == [1, 1]
+        if served == "behind a proxy":
+            proxy.kill()
+            assert '"op":"write"' in (tmp_path / "record").read_text().replace(" ", "")

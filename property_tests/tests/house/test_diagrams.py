@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from trystate import diagrams
-from trystate.diagrams.style import slug, wrap
 from trystate.model.agent.examples import SCALE_DOWN
 from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import Call
@@ -317,12 +316,6 @@ def test_no_picture_is_wider_than_a_page() -> None:
     assert too_wide(GENERATED) == {}
 
 
-def test_a_wide_picture_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "wide.svg").write_text('<svg width="1051pt" height="10pt">')
-    (tmp_path / "narrow.svg").write_text('<svg width="1050pt" height="10pt">')
-    assert too_wide(tmp_path) == {"wide": 1401}
-
-
 def pictures(run: Counterexample) -> list[str]:
     charts = [diagrams.state_chart_dot(m) for m in ROUND.machines.values()]
     return [*charts, diagrams.decision_table_dot(TABLE), diagrams.sequence_dot(Round(), run, 'a "title" <&>')]
@@ -355,14 +348,6 @@ def test_without_a_renderer_the_text_is_written_with_both_remedies(
     assert not (tmp_path / "out" / "join-operator.svg").exists()
 
 
-def test_a_pygraphviz_without_graphviz_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.14")
-    with pytest.raises(UnavailableError, match=r"pygraphviz 1\.14 is too old"):
-        diagrams.renderer_name()
-
-
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'pdf': choose svg or png"):
         diagrams.render("digraph {}", tmp_path / "x.pdf", "pdf")  # type: ignore[arg-type]
@@ -385,43 +370,6 @@ def test_a_generated_file_is_fresh_until_it_changes(tmp_path: Path, lasso: Count
     assert [p.name for p in diagrams.stale(tmp_path, **what)] == wrong
     left = {p.name for p in diagrams.stale(tmp_path, systems=[ROUND], tables=[TABLE])}
     assert {"late-round.dot", "late-round.md", "late-round.svg"} <= left
-
-
-def test_a_picture_of_another_text_is_noticed(tmp_path: Path) -> None:
-    pytest.importorskip("pygraphviz")
-    diagrams.generate(tmp_path, tables=[TABLE])
-    picture = tmp_path / "join-operator.svg"
-    picture.write_text(re.sub("[0-9a-f]{64}", "0" * 64, picture.read_text("utf-8")))
-    assert diagrams.stale(tmp_path, tables=[TABLE]) == [picture]
-
-
-def test_only_what_is_shown_and_what_that_links_to_is_kept(tmp_path: Path, lasso: Counterexample) -> None:
-    pytest.importorskip("pygraphviz")
-    run = diagrams.Run("late round", "Too late", Round(), lasso)
-    what: Any = {"systems": [ROUND], "tables": [TABLE], "runs": [run], "only": {"round.md"}}
-    written = {path.name for path in diagrams.generate(tmp_path, **what)}
-    charts = {f"round-{name}.{ending}" for name in ("round-state", "membership") for ending in ("md", "svg")}
-    assert written == {"README.md", "round.md", *charts}
-    assert "late-round" not in (tmp_path / "README.md").read_text("utf-8")
-    assert diagrams.stale(tmp_path, **what) == []
-    others = sorted(written - {"round-membership.svg"})
-    assert [p.name for p in diagrams.stale(tmp_path, **{**what, "only": {"round-membership.svg"}})] == others
-
-
-def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"join-operator\.dot"):
-        diagrams.generate(tmp_path / "out", tables=[TABLE, TABLE])
-    assert not (tmp_path / "out").exists()
-
-
-def test_names_become_readable_file_names() -> None:
-    assert [slug(x) for x in ("TwoPhase", "RPCLayer", "round_state", "a / b", "∀")] == [
-        "two-phase", "rpc-layer", "round-state", "a-b", "unnamed",
-    ]  # fmt: skip
-
-
-def test_wrapping_keeps_words_whole() -> None:
-    assert wrap("a remarkably_long_identifier b", 10) == ["a", "remarkably_long_identifier", "b"]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from trystate.impl.autograd.ids import Ids
 from trystate.impl.autograd.messages import Forward
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Node, Participant, Settings
-from trystate.model import DeclarationError
 from trystate.property_tests.support.mutants import planted, replaced
 
 AGENT, _, IDS, TORCH_RENDEZVOUS, TORCH_LAYERS, TORCH_WORKERS, TORCH_CONTEXTS, TORCH_IDS = registry.STRUCTURES
@@ -111,22 +110,6 @@ def test_the_pictures_of_the_library_are_the_committed_ones() -> None:
     assert examples().splitlines() == KEPT.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        (replace(LIBRARY, files={"shops.py": ("Shop",)}), r"library: there is no impl/shops\.py"),
-        (replace(LIBRARY, files={"books.py": ("Shop",)}), r"library: impl/books\.py has no class Shop"),
-        (replace(LIBRARY, others=("Shop",)), "library: no class mentions Shop"),
-        (replace(LIBRARY, ends=("Book", "Case"), joined=("message",)), "library: Case has no message"),
-        (replace(LIBRARY, flows=(("Book.message", "Shop"),)), "library: a flow begins or ends at Shop, which is not"),
-        (replace(LIBRARY, flows=(("Book.pages", "Case"),)), r"library: a flow begins or ends at Book\.pages, which"),
-    ],
-)
-def test_a_declaration_that_the_source_does_not_meet_is_refused(source: Path, wrong: Structure, why: str) -> None:
-    with pytest.raises(DeclarationError, match=why):
-        structure_dot(wrong)
-
-
 def test_the_objects_of_the_runtime_hold_what_is_drawn() -> None:
     """The types that are read from the source are those that the objects have."""
     container = Container(0, 2)
@@ -194,21 +177,6 @@ OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="
 )
 def test_torchs_classes_are_drawn_as_torch_has_them(structure: Structure) -> None:
     assert unlike_torch(structure) == []
-
-
-@OF_2_13
-@pytest.mark.parametrize("number", range(3))
-def test_a_class_that_torch_has_otherwise_is_noticed(number: int) -> None:
-    for structure in (TORCH_RENDEZVOUS, TORCH_CONTEXTS):
-        shape = next(s for s in structure.torch if s.bases and s.attributes)
-        first, kind = next(iter(shape.attributes.items()))
-        wrong = (
-            replace(shape, attributes={**shape.attributes, "_invented": kind}),
-            replace(shape, attributes={**shape.attributes, first: "Invented"}),
-            replace(shape, bases=("Invented",)),
-        )[number]
-        others = tuple(wrong if s is shape else s for s in structure.torch)
-        assert [line.partition(":")[0] for line in unlike_torch(replace(structure, torch=others))] == [shape.name]
 
 
 def layers_of_torch() -> set[tuple[str, str]]:

@@ -33,7 +33,7 @@ from trystate.search import plans
 STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search
 INITIAL_MAX = 16  # the page searches from one state, so each initial state needs a search
-AREAS = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx")  # folders of model/, each in a separate test
+AREAS = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx", "torchft")  # folders of model/, each in a separate test
 
 Claimed = tuple[Pair, Verdict]  # a property of liveness of a system, with the verdict of the checker
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -17,16 +16,13 @@ from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
 from trystate.impl.rendezvous.errors import (
-    Interrupted,
     RendezvousConnectionError,
     RendezvousStateError,
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
-from trystate.impl.rendezvous.observer import Beat, Beaten
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, at_most, participant, state, until
 from trystate.store import HashStore
@@ -81,11 +77,6 @@ def test_a_write_over_what_was_seen_is_won_and_over_anything_else_lost(store: Ha
     other.close()
 
 
-def test_the_state_is_decoded_once_for_the_same_bytes(holder: StateHolder) -> None:
-    written(holder)
-    assert holder.perform(Sync()).state is holder.perform(Sync()).state
-
-
 def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHolder) -> None:
     def told() -> list[bool]:
         return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
@@ -110,47 +101,6 @@ def test_a_foreign_value_is_refused_and_not_touched(store: HashStore, holder: St
     assert store.get(KEY) == found
     store.set(KEY, encode(state(version=9)))
     assert holder.perform(Sync()).state == state(version=9)
-
-
-def test_time_that_is_waited_is_time_that_passes(holder: StateHolder) -> None:
-    before = time.monotonic()
-    assert holder.perform(Sync(0.2)).now - before >= 0.2
-    threading.Timer(0.1, holder.interrupt).start()
-    with pytest.raises(Interrupted):
-        holder.perform(Sync(30.0))
-    assert time.monotonic() - before < 5.0
-
-
-def reads_after_the_heartbeat() -> None:
-    """A state that shows whether a node is still listed is read after the heartbeat, and the clock before it."""
-    asked, seconds = list[str](), itertools.count()
-
-    def asks(name: str, answer: Callable[[], Any] = lambda: None) -> Any:
-        def ask(*_: object) -> Any:
-            asked.append(name)
-            return answer()
-
-        return ask
-
-    counters = asks("counters", lambda: {"b": b"1"})
-    backend = mock.Mock(beat=asks("beat"), counters=counters, read=asks("read"))
-    made = StateHolder(backend, asks("clock", lambda: float(next(seconds))))
-    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 1.0)
-    assert asked == ["clock", "read", "clock"], "it was not due"
-    asked.clear()
-    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 3.0, beaten=Beaten(2.0, {"b": b"1"}))
-    assert asked == ["clock", "beat", "counters", "read", "clock"]
-
-
-BEATS, READS = (
-    "beaten = self._beaten(effect.beat) if effect.beat is not None else None",
-    "self._take(self.backend.read())",
-)
-EARLY = rewritten(StateHolder.perform, f"{BEATS}\n    {READS}", f"{READS}\n    {BEATS}")
-
-
-def test_a_state_is_read_after_the_heartbeat() -> None:
-    assert survivors({"it is read before": EARLY}, reads_after_the_heartbeat) == []
 
 
 # ---- run

@@ -27,7 +27,6 @@ from trystate.impl.rendezvous.encoding import (
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
-from trystate.property_tests.support.mutants import generated, survivors
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["", "\ud800", "\udcff", '"\\', "\x00", "x" * TEXT_LENGTH_MAX])
 NUMBERS = st.integers(0, 9) | st.sampled_from([NUMBER_MAX - 1, NUMBER_MAX])
@@ -337,31 +336,3 @@ def test_the_limit_of_size_is_exact() -> None:
 
 
 # ---- a missing or inverted check is detected
-
-FUNCTIONS = tuple(
-    getattr(encoding, name)
-    for name in ("_decoded", "_checked", "_participants", "_listing", "_settings", "_command", "_closed", "_list",
-                 "_text", "_number", "_flag")
-)  # fmt: skip
-
-
-def judges_rightly() -> None:
-    """The claims of the tests above, but faster."""
-    encoding._listing.cache_clear()
-    whole = json.loads(encode(sample()))
-    full = replace(sample(), settings=settings(2, 2))
-    short = replace(full, complete=False, participants=full.participants[:1], expected=full.participants[1:])
-    for good in (full, short, replace(short, expected=())):
-        decode(encode(good))
-    assert all(refused(json.dumps({**whole, **fields}).encode()) for _, fields in RULES)
-    assert all(map(refused, (b"[]", b"[", b"[" * 100_000)))
-    limit = encode(sample()) + b" " * (READ_BYTES_MAX - len(encode(sample())))
-    assert refused(limit + b" ") and not refused(limit)
-    assert not any(True for _ in misjudged())
-
-
-def test_every_check_that_is_missing_or_wrong_is_noticed() -> None:
-    mutants = {name: mutant for function in FUNCTIONS for name, mutant in generated(function).items()}
-    # Without this check, only the text of the error is less precise.
-    assert survivors(mutants, judges_rightly) == ["_decoded: if isinstance(fields, dict) -> False"]
-    assert len(mutants) > 60
