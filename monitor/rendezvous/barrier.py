@@ -16,6 +16,7 @@ A finding needs its cause in the record, and not only the symptom:
     B5   the host has read two records of one machine, one of them of such a node, and shuts the rendezvous down
     B6   a write of a slot is refused, although the record there is not of a later round
     B7   a node that waits for an open round finds a shutdown because of an error, which has another reason than failure
+    B8   a node waits, and no node is left that trains, since the connections of all of them have ended
 
 Rule: only requests of the record count. A shutdown without one of these causes (a signal, the end of the training) is
 not a violation. After lost lines nothing is judged.
@@ -215,6 +216,8 @@ class Barrier:
             if door is Door.OPEN and not one.scans:
                 self._step(one, At.ADMITTED, "look_for_round")
             one.scans = one.scans or door is Door.CLOSED
+            if door is Door.CLOSED and number + 1 not in self.doors and number not in self._stopped:
+                self._idles(number)
         elif one.at is At.COUNTED and act.name == "get":  # SET
             self._step(one, At.JOINED if door is Door.CLOSED else At.WRITING, "read_slot")
 
@@ -427,6 +430,8 @@ class Barrier:
             slot = self.slots.get(one.slot or 0)
             step = "kill" if slot is not None and slot.task in self.marked.get(one.round, ()) else ""
             self._step(one, At.GONE, step, f"ends: its record is in slot {one.slot} of round {one.round}")
+        elif one.at is At.TRAINING and not self.shut:
+            self._happened(one, "", f"ends: it trained in round {one.round}")
 
     def _stuck(self) -> None:
         """A round whose host needs the record of a dead node never closes (B3)."""
@@ -437,11 +442,19 @@ class Barrier:
             if lost:
                 self._stops(number, "B3", *lost)
 
-    def _stops(self, number: int, finding: str, *nodes: Launcher) -> None:
-        """A round can never close."""
+    def _stops(self, number: int, finding: str, *nodes: Launcher, name: str = "an_open_round_closes") -> None:
+        """A round can never close, or the next one never be opened."""
         self._stopped.add(number)
         waits = tuple(str(wait) for wait in self.waiting())
-        self._wrong("an_open_round_closes", finding, *nodes, kind="hopeless", waits=waits)
+        self._wrong(name, finding, *nodes, kind="hopeless", waits=waits)
+
+    def _idles(self, number: int) -> None:
+        """A node waits, no round is open, and each node that has trained is dead (B8)."""
+        members = [one for one in self.launchers.values() if one.round == number and one.rank is not None]
+        trained = [one for one in members if self.low is None or (one.rank or 0) < self.low]
+        living = [one for one in self.launchers.values() if one.gone is None and one.at is At.WAITING]
+        if trained and all(one.gone is not None for one in trained) and len(living) >= (self.low or 1):
+            self._stops(number, "B8", *living, name="a_round_is_opened_again")
 
     def _absent(self, number: int) -> dict[int, Launcher]:
         """The nodes that were counted in a round and whose record is not there, by slot."""
@@ -464,9 +477,10 @@ class Barrier:
                 names = tuple(str(host) for host in self.hosts if host.gone is None)
                 why = "" if names else f"{self.hosts[-1]} has ended" if self.hosts else "no host has read the counter"
                 yield Wait(str(one), f"round {one.round} to close", names, one.since, "the host has to close it", why)
-            elif one.at is At.WAITING and one.slot is not None:
-                names = tuple(str(each) for each in self.launchers.values() if each.at is At.TRAINING)
-                yield Wait(str(one), f"round {one.round + 1}", names, one.since, "a node that trains has to open it")
+            elif one.at is At.WAITING and one not in self.hosts and self.open_round is None:
+                trains = [each for each in self.launchers.values() if each.at is At.TRAINING and each.gone is None]
+                names, needs = tuple(map(str, trains)), "a node that trains has to open it"
+                yield Wait(str(one), "the next round", names, one.since, needs, "" if trains else "no node trains")
 
     def _of_host(self, host: Launcher, number: int) -> Wait:
         joined, absent = self.joined.get(number, 0), self._absent(number)

@@ -283,6 +283,11 @@ class Job(Steps):
         self.nodes[node] = Process(self, node, 1, is_host=False)
         self.nodes[node].begin()
 
+    def _restart(self, node: int) -> None:
+        self.nodes[node].dies()
+        self.nodes[node] = Process(self, node, is_host=False)
+        self.nodes[node].begin()
+
     # ---- what can be seen
 
     def observe(self) -> Mapping[str, Any]:

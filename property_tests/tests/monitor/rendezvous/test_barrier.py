@@ -162,6 +162,8 @@ CONTROLS: dict[str, tuple[str, Callable[[Iterable[Fields]], list[Fields]], set[s
     "the task of the ranked node is not marked": ("B4", without(writes("unhealthy_rep", "compare_set")), set()),
     "two launchers of one machine live": ("B5", without(lambda line: line["op"] == "close"), set()),
     "the write of the slot is not refused": ("B6", changed(writes("slot_2_rank", "compare_set"), won=True), set()),
+    "all nodes that train have ended": ("B8", without(lambda line: False), {"B8"}),
+    "a node that trains has not ended": ("B8", without(lambda line: line["op"] == "close"), set()),
     "the reason is failure": ("B7", changed(writes(":shutdown", "compare_set"), value="failure"), {"B2"}),
 }
 
@@ -202,6 +204,8 @@ MUTANTS: dict[str, tuple[Callable[[str], None], str, Mutant]] = {
     "each refusal is for a later record": (holds, "B6", rewritten(Barrier._refused, "there > one.round", "True")),
     "each reason is failure": (holds, "B7", rewritten(Barrier._finds_shutdown, "== FAILURE", "!= b''")),
     "no reason is failure": (control, "the reason is failure", rewritten(Barrier._finds_shutdown, "and not fails", "")),
+    "each closed round is the last one": (control, "a node that trains has not ended", rewritten(
+        Barrier._idles, "all(one.gone is not None for one in trained)", "True")),
     "a rank is never a spare's": (holds, "healthy", rewritten(Barrier._reads_rank, "one.rank < self.low", "True")),
 }  # fmt: skip
 
