@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from random import Random
 from typing import Any
@@ -58,7 +57,6 @@ NUMBERS = {f.name: f.number for each in (agents, autograd, groups, stores) for f
 NUMBERS |= {f.name: f.number for f in agents.RENDEZVOUS.values()}
 
 
-@cache
 def explained(system: type[System], edition: Any, faults: tuple[str, ...]) -> Mapping[str, str]:
     """Property -> the findings that explain its violation, by the runs of the plan with these faults, or with any."""
     mine = [run for run in PLANS if issubclass(system, run.system) and run.edition is edition]
@@ -230,7 +228,7 @@ def _planned(system: type[System], edition: Any, without: tuple[str, ...] = ()) 
     return lambda: [run.build() for run in runs if not set(without) & {*run.faults}]
 
 
-def _entered(make: Callable[[System], Any]) -> Callable[[System, ExitStack], Subject]:
+def _entered(make: Callable[[Any], Any]) -> Callable[[System, ExitStack], Subject]:
     return lambda system, stack: stack.enter_context(made) if hasattr(made := make(system), "__exit__") else made
 
 
