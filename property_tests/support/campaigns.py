@@ -89,7 +89,7 @@ def compare(seed: int, *features: Feature) -> tuple[int, list[str]]:
 
 
 class Programs(Planting):
-    name, title, batch = "programs", "random programs on our distributed autograd, under simulated schedules", 20
+    name, title, batch = "programs", "random programs on our distributed autograd, under simulated schedules", 50
     mutant = staticmethod(replaced(TorchGraph, "add", lambda graph, one, other: other))
 
     def case(self, seed: int, nodes: int | None = None) -> Case:
@@ -243,7 +243,7 @@ class Histories(Kind):
     `of_torch`: the server is torch's, and a history that no order explains is a finding of torch's.
     """
 
-    batch, lasts_seconds, stopped_seconds = 4, 2.5, 0.6
+    batch, lasts_seconds, stopped_seconds = 1, 2.5, 0.6
 
     def __init__(self, name: str, title: str, server: Callable[[], Any], make: str, *, of_torch: bool = False) -> None:
         self.name, self.title, self._server, self.make, self.of_torch = name, title, server, make, of_torch

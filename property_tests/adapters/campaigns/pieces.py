@@ -35,7 +35,7 @@ class Piece:
         for done in kind.each(self.seeds, self.nodes):
             tally.add(done)
             if done.fails:
-                small = kind.lines(done.seed, self.nodes) if len(tally.found) < SMALL_MAX else [done.seen]
+                small = kind.small(done, self.nodes) if len(tally.found) < SMALL_MAX else [done.seen]
                 what = {"property": done.fails, "seed": done.seed, "lines": small}
                 tally.found.append({**what, "again": again(self.kind, done.seed, self.nodes)})
         tally.cpu_seconds = _cpu_seconds() - began

@@ -172,7 +172,7 @@ class Walk:
 class Walks(KindOfCase):
     """Walks of the systems of some subjects. `of_torch`: the edition is torch's, whose findings are known."""
 
-    def __init__(self, name: str, title: str, *subjects: Subjects, of_torch: bool = False, batch: int = 12) -> None:
+    def __init__(self, name: str, title: str, *subjects: Subjects, of_torch: bool = False, batch: int = 24) -> None:
         self.name, self.title, self.batch, self.of_torch = name, title, batch, of_torch
         self._subjects, self._made = subjects, list[tuple[Interpreter, Subjects]]()
 
