@@ -28,6 +28,7 @@ from trystate.property_tests.support.stores.attacked import (
     CONNECT,
     END_SECONDS,
     KINDS,
+    Caching,
     Diary,
     Recorded,
     clients,
@@ -140,16 +141,6 @@ class Retrying(TCPStore):
             with contextlib.suppress(OutcomeUnknown):
                 return super().add(key, amount)
         raise OutcomeUnknown("given up")
-
-
-class Caching(TCPStore):
-    """Returns the first value of a key for ever."""
-
-    def get(self, key: str) -> bytes:
-        cache: dict[str, bytes] = self.__dict__.setdefault("cache", {})
-        if key not in cache:
-            cache[key] = super().get(key)
-        return cache[key]
 
 
 class GetAndSet(TCPStore):
