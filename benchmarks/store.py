@@ -33,11 +33,13 @@ from typing import Any
 import torch.distributed as dist
 from common import LOOPBACK, SERVERS, Part, Sides, cells, in_turns, on_both, options, run, seconds, show, spread
 
+from trystate.impl.host.tls import Tls
 from trystate.impl.store.wire import I64
 from trystate.property_tests.adapters.our_store import wire as wire
 from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.support.certificates import authority, certified
 from trystate.property_tests.support.stores.recorded import Command
-from trystate.store import TCPStore
+from trystate.store import TCPStore, TCPStoreServer
 
 TIMEOUT = timedelta(seconds=120)
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so it may be in use elsewhere
@@ -316,6 +318,40 @@ def recorded(rounds: int, share: float, requests: int) -> None:
     show("A server with a record, and without", heads, lines)
 
 
+def connect(store: Any, n: int, fresh: str) -> None:
+    for _i in range(n):
+        with store.clone() as other:
+            assert other.check(["k0"])
+
+
+def large(store: Any, n: int, fresh: str) -> None:
+    value = "v" * (1 << 20)
+    for _i in range(n):
+        store.set(fresh, value)
+        assert len(store.get(fresh)) == len(value)
+
+
+def protected(rounds: int, share: float) -> None:
+    """Our client and server with nothing, with a secret, to which each record is bound, and with TLS, in turns."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        tls = Tls(str(certified(authority(folder / "ca"), folder / "files")))
+        kinds: dict[str, dict[str, Any]] = {"without": {}, "secret": {"secret": bytes(16)}, "tls": {"tls": tls}}
+        servers = {name: stack.enter_context(TCPStoreServer(**kind)) for name, kind in kinds.items()}
+        clients: Sides = {
+            name: stack.enter_context(TCPStore(LOOPBACK, servers[name].port, timeout=TIMEOUT, **kind))
+            for name, kind in kinds.items()
+        }
+        for store in clients.values():
+            store.set("k0", "value")
+        some = (*OPERATIONS[:4], Operation("set and get of 1 MiB", large, 10), Operation("connect", connect, 20, 3))
+        lines = [
+            [f"{one.title}, µs", *cells(found, over_first=True)] for one, found in bursts(clients, some, rounds, share)
+        ]
+    heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
+    show("A store with a secret, with TLS, and without", heads, lines)
+
+
 def resident_bytes(pid: int) -> int:
     """The memory that a process occupies now (`/proc/PID/statm`)."""
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -340,6 +376,7 @@ PARTS: dict[str, Part] = {
     "operations": on_both(operations, (0.1,), (1.0,)),
     "crowds": on_both(crowds, ((16,),), ((64, 512),)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
+    "protected": lambda quick, rounds: protected(rounds, 0.1 if quick else 1.0),
     "growth": on_both(growth, ((16,), (200,)), ((64, 512), (1_000, 100_000))),
 }
 

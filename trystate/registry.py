@@ -37,9 +37,10 @@ from trystate.model.store.operations import OPERATIONS
 from .systems import *
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "rendezvous": Rendezvous, "state-holders": Holders, "deadlines": Deadlines,
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
-    "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
+    "handshake": Handshake, "start-ups": StartUps, "waits": Waits, "watches": Watches,
+    "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trystate.model.groups.registry import Registry
     from trystate.model.nvrx.barrier import NvrxBarrier
     from trystate.model.rendezvous.deadlines import Deadlines
-    from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.hosting import SharedEndpoints
     from trystate.model.rendezvous.properties import Rendezvous
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.served import Served
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
+    from trystate.model.store.handshake import Handshake
     from trystate.model.store.queues import Queues
     from trystate.model.store.registers import Registers
     from trystate.model.store.registrations import Registrations
@@ -50,8 +50,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Exchanges", "Files", "Frames",
-    "Groups", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers", "Queues", "Ranks",
-    "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms", "Served",
-    "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "Exchanges", "Files", "Frames",
+    "Groups", "Handshake", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers",
+    "Queues", "Ranks", "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms",
+    "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Symmetric memory's exchange: the members of a group write their handles into the store, and read those of all others.
+"""Symmetric memory's exchange: the members of a group write their handles into the store, and read all others.
 
 Theory of operation. `rendezvous` of symmetric memory gives each member the memory handles of all members, in one or
 more exchanges. In an exchange a member writes its value under the key PREFIX/NUMBER/RANK, in the store of the group,
@@ -20,6 +20,7 @@ then loses the keys of the first life.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..language import *
@@ -34,6 +35,7 @@ class Exchanges(System):
 
     title = "The exchange of symmetric memory"
     Edition = Counting
+    keeps_count = False  # a process that makes its groups again continues to count
 
     process = index(3)
     exchange = index(2, "in the order of the program")
@@ -72,27 +74,13 @@ class Exchanges(System):
         """The key of a peer with this number exists for the process."""
         return ~s.written[group, number, peer].absent
 
-    def finds(self, s: S, process: Expr, exchange: Expr, peer: Expr) -> Condition:
-        """The key of a peer exists for which the process waits."""
-        return any_(
-            self.of_group(exchange, g) & (ord_(n) + 1 == s.count[process, g]) & self.sees(s, process, g, n, peer)
-            for g in s.group
-            for n in s.number
-        )
-
-    def finds_another(self, s: S, process: Expr, exchange: Expr, peer: Expr) -> Condition:
-        """The value there is of another exchange, or of another life."""
-        return any_(
-            self.of_group(exchange, g)
-            & (ord_(n) + 1 == s.count[process, g])
-            & ((s.written[g, n, peer] != exchange) | (s.first[g, n, peer] == s.again[process]))
-            for g in s.group
-            for n in s.number
-        )
-
-    def others(self, process: Expr, exchange: Expr, holds: Any, s: S) -> Condition:
-        """`holds` is true for each other member."""
-        return all_((ord_(q) == ord_(process)) | ~self.is_member(q, exchange) | holds(q) for q in s.process)
+    def awaits(self, s: S, process: Expr, exchange: Expr, holds: Callable[[Expr, Expr, Expr], Any]) -> Condition:
+        """`holds` is true of each other member's key for which the process waits: of its group, number and process."""
+        return all_(
+            ~self.of_group(exchange, g) | ~self.is_member(q, exchange) | (ord_(q) == ord_(process))
+            | any_((ord_(n) + 1 == s.count[process, g]) & holds(g, n, q) for n in s.number)
+            for g in s.group for q in s.process
+        )  # fmt: skip
 
     def counts(self, exchange: Expr, group: Expr) -> Condition:
         """An exchange counts for this group."""
@@ -124,7 +112,6 @@ class Exchanges(System):
                 here = sends & self.of_group(exchange, g) & (ord_(n) == s.count[process, g])
                 s.written[g, n, process] = ite(here, exchange, s.written[g, n, process])
                 s.first[g, n, process] = ite(here, ~s.again[process], s.first[g, n, process])
-        for g in s.group:
             s.count[process, g] = s.count[process, g] + ite(sends & self.counts(exchange, g), 1, 0)
         s.at[process, exchange] = ite(member, ite(ended, Share.FAILED, Share.SENT), Share.OUTSIDE)
 
@@ -134,18 +121,23 @@ class Exchanges(System):
     )
     def read(self, s: S, process: Expr, exchange: Expr) -> None:
         """It reads the values of all members as soon as their keys exist."""
-        s.when(self.others(process, exchange, lambda q: self.finds(s, process, exchange, q), s))
-        stale = ~self.others(process, exchange, lambda q: ~self.finds_another(s, process, exchange, q), s)
+        s.when(self.awaits(s, process, exchange, lambda g, n, q: self.sees(s, process, g, n, q)))
+        right = self.awaits(s, process, exchange, lambda g, n, q: self.is_right(s, process, exchange, g, n, q))
         move(s.at, Share.SENT, Share.RETURNED, at=(process, exchange))
-        s.stale[process] = s.stale[process] | stale
+        s.stale[process] = s.stale[process] | ~right
+
+    def is_right(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
+        """The value there is of this exchange, and of this life."""
+        of_life = s.first[group, number, peer] != s.again[process]
+        return (s.written[group, number, peer] == exchange) & of_life
 
     @environment(fair=True, moves=[may(Share.SENT, Share.FAILED)], cite="TCPStore.cpp:doWait")
     def time_out(self, s: S, process: Expr, exchange: Expr) -> None:
         """A member whose key is missing has raised or been started again: the wait raises at the store's timeout."""
-        gone = ~self.others(
-            process, exchange, lambda q: self.finds(s, process, exchange, q) | ~self.is_gone(s, process, q), s
+        living = self.awaits(
+            s, process, exchange, lambda g, n, q: self.sees(s, process, g, n, q) | ~self.is_gone(s, process, q)
         )
-        move(s.at, Share.SENT, Share.FAILED, gone, at=(process, exchange))
+        move(s.at, Share.SENT, Share.FAILED, ~living, at=(process, exchange))
 
     def is_gone(self, s: S, process: Expr, peer: Expr) -> Condition:
         return (s.again[peer] != s.again[process]) | any_(s.at[peer, e] == Share.FAILED for e in s.exchange)
@@ -157,15 +149,11 @@ class Exchanges(System):
         """A call raises after it has counted: a timeout, or a check between two exchanges of a rendezvous."""
         move(s.at, Share.SENT, self.of_error(), at=(process, exchange))
 
-    def begin(self, s: S, process: Expr, *, keeps: bool) -> None:
+    def begin(self, s: S, process: Expr, *, keeps_count: bool) -> None:
         s.again[process] = True
         reset(s.at, at=process)
-        if not keeps:
+        if not keeps_count:
             reset(s.count, at=process)
-
-    def keeps_count(self) -> bool:
-        """Whether a process that makes its groups again continues to count."""
-        return False
 
     @environment(
         switch="again", bound=4, fair=True, moves=[may(OVER, Share.IDLE)],
@@ -175,13 +163,13 @@ class Exchanges(System):
         """When all calls are over, a process destroys its groups and makes them again with the same store."""
         s.when(~s.again[process])
         s.when(all_(s.again[q] | all_(s.at[q, e].isin(OVER) for e in s.exchange) for q in s.process))
-        self.begin(s, process, keeps=self.keeps_count())
+        self.begin(s, process, keeps_count=self.keeps_count)
 
     @fault("restart", moves=[may((Share.SENT, *OVER), Share.IDLE)])
     def restart(self, s: S, process: Expr) -> None:
         """A process dies and is started again with the same store."""
         s.when(~s.again[process], any_(s.at[process, e] != Share.IDLE for e in s.exchange))
-        self.begin(s, process, keeps=False)
+        self.begin(s, process, keeps_count=False)
 
     # ---- what must hold
 
@@ -205,15 +193,6 @@ class Exchanges(System):
         """No call returns a value of another exchange, or of an earlier life of a member."""
         return all_(~x for x in s.stale)
 
-    @always(witness="all_have_returned")
-    def numbers_agree(self, s: S) -> Condition:
-        """Members of one life that wait in the same exchange have the same number."""
-        return all_(
-            (ord_(p) >= ord_(q)) | (s.at[p, e] != Share.SENT) | (s.at[q, e] != Share.SENT)
-            | (s.again[p] != s.again[q]) | ~self.of_group(e, g) | (s.count[p, g] == s.count[q, g])
-            for p in s.process for q in s.process for e in s.exchange for g in s.group
-        )  # fmt: skip
-
     @leads_to()
     def exchanges_end(self, s: S, process: Expr) -> Condition:
         """Every call ends: with the values, or with an error."""
@@ -227,10 +206,9 @@ class Exchanges(System):
 class Torch(Exchanges, edition=Counting.TORCH):
     """torch 2.13: StoreExchange is a static object of the process (P11), and never starts again at 0."""
 
-    def counts(self, exchange: Expr, group: Expr) -> Condition:
-        return True
+    keeps_count = True
 
-    def keeps_count(self) -> bool:
+    def counts(self, exchange: Expr, group: Expr) -> Condition:
         return True
 
 

@@ -59,11 +59,14 @@ LEFT: Found = {"addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5"}
 TORN: Found = dict.fromkeys(("half_a_record_stops_nobody", "operations_end", "deadlock_freedom"), "P6")
 KEPT: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), "P7")
 BOTH: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), ("P6", "P7"))
-SHIFTED = ("numbers_agree", "exchanges_end", "deadlock_freedom")
+SHIFTED: Found = dict.fromkeys(("exchanges_end", "deadlock_freedom"), "P11")
+LOST: Found = dict.fromkeys(SHIFTED, "P12")
 STALE: Found = {"values_are_of_one_exchange": "P12"}
 RETRIED: Found = dict.fromkeys((*SHIFTED, "values_are_of_one_exchange"), "P13")
-SPOILT: Found = dict.fromkeys(("an_undisturbed_call_returns", "the_quorum_stays"), "C1")
-BLOCKED = ("calls_end", "deadlock_freedom")
+SPOILT: Found = {"the_quorum_stays": "C1"}
+BLOCKED: Found = dict.fromkeys(("calls_end", "deadlock_freedom"), "C3")
+SHARED: Found = dict.fromkeys(BLOCKED, ("C2", "C3"))
+REVERSED: Found = dict.fromkeys(BLOCKED, ("C3", "C4"))
 ALL = ("another_job", "die", "full", "stop")
 
 # fmt: off
@@ -108,11 +111,11 @@ PLAN: tuple[Run, ...] = (
     _files(TRYSTATE, *ALL),
     _files(TRYSTATE, *ALL, p=3),
     *(_exchange(edition, p=3) for edition in Counting),
-    _exchange(Counting.TORCH, p=3, o=1, idle=("all_have_returned",), **dict.fromkeys(SHIFTED, "P11")),
+    _exchange(Counting.TORCH, p=3, o=1, idle=("all_have_returned",), **SHIFTED),
     _exchange(Counting.TORCH, "retry", n=3, **RETRIED),
     _exchange(Counting.TORCH, "again", n=4),
     _exchange(Counting.TORCH, "restart", n=4, **STALE),
-    _exchange(Counting.TORCH, "again", "restart", n=4, **STALE, **dict.fromkeys(SHIFTED, "P12")),
+    _exchange(Counting.TORCH, "again", "restart", n=4, **STALE, **LOST),
     _exchange(Counting.SCOPED, p=3, o=1),
     _exchange(Counting.SCOPED, "retry", n=3, **RETRIED),
     _exchange(Counting.SCOPED, "again", **STALE),
@@ -121,12 +124,12 @@ PLAN: tuple[Run, ...] = (
     _exchange(Counting.MENDED, "retry", p=3, o=1),
     _exchange(Counting.MENDED, "again", "restart", "retry", n=3),
     _reconfigure(Comms.TORCHCOMMS),
-    _reconfigure(Comms.TORCHCOMMS, "die", **SPOILT, **dict.fromkeys(BLOCKED, "C3")),
+    _reconfigure(Comms.TORCHCOMMS, "die", **SPOILT, **BLOCKED),
     _reconfigure(Comms.TORCHCOMMS, "die", "replace", **SPOILT, ranks_differ="C2", places_are_ranks="C5",
-                 **dict.fromkeys(BLOCKED, ("C2", "C3"))),
+                 **SHARED),
     _reconfigure(Comms.TORCHCOMMS, unordered=1, one_communicator="C4"),
     _reconfigure(Comms.TORCHCOMMS, "die", "replace", unordered=1, one_communicator="C4", ranks_differ=("C2", "C4"),
-                 **dict.fromkeys(BLOCKED, ("C3", "C4"))),
+                 **REVERSED),
     _reconfigure(Comms.MENDED, "die"),
     *(_reconfigure(Comms.MENDED, "die", "replace", unordered=u) for u in (0, 1)),
 )

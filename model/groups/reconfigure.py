@@ -47,12 +47,10 @@ class Reconfigure(System):
     uuid = integer(0, "configuration", per="process", doc="the uuid in its own handle; 0: -1, of no communicator")
     shown = integer(0, "configuration", per="process", doc="the uuid of its handle in the call")
     rank = integer(0, "process", per="process", doc="its rank in the communicator")
-    alone = flag(per="process", doc="its new communicator has no other process, although others have called")
-    disturbed = flag(doc="a process has died since the call began")
 
     def lifelines(self) -> Lifelines:
         """Each process has its fields; the handles of a call are the caller's."""
-        return Lifelines("caller", here="number member shown alone disturbed")
+        return Lifelines("caller", here="number member shown")
 
     part = machine_of(at, "A process.")
 
@@ -64,12 +62,12 @@ class Reconfigure(System):
     def members(self, s: S) -> Any:
         return count(s.member[q] for q in s.process)
 
+    def alike(self, s: S, process: Expr) -> Any:
+        """The number of handles equal to its own. All processes that never had a communicator have equal handles."""
+        return count(s.member[q] & (s.shown[q] == s.shown[process]) & (s.rank[q] == s.rank[process]) for q in s.process)
+
     def is_twice(self, s: S, process: Expr) -> Condition:
-        """Another handle is equal, such as those of two processes that have never had a communicator."""
-        return any_(
-            s.member[q] & (ord_(q) != ord_(process)) & (s.shown[q] == s.shown[process]) & (s.rank[q] == s.rank[process])
-            for q in s.process
-        )
+        return self.alike(s, process) > 1
 
     def quorum(self, s: S) -> Any:
         """The uuid of most handles, if they differ; 0: no handle is of a communicator."""
@@ -86,10 +84,7 @@ class Reconfigure(System):
     def is_fresh(self, s: S, process: Expr) -> Condition:
         """It takes part in a new communicator: no quorum, a quorum of one, or the one that it is in has all members."""
         size = self.size(s, self.quorum(s))
-        return (self.quorum(s) == 0) | (size == 1) | self.knows_all(s, process) & (size == self.members(s))
-
-    def knows_all(self, s: S, process: Expr) -> Condition:
-        return self.stays(s, process)
+        return (self.quorum(s) == 0) | (size == 1) | self.stays(s, process) & (size == self.members(s))
 
     def place(self, s: S, process: Expr) -> Any:
         """Its place among the handles of the call."""
@@ -129,12 +124,8 @@ class Reconfigure(System):
 
     def is_one_handle(self, s: S) -> Condition:
         """The handles are a set, and all are equal."""
-        equal = all_(
-            ~s.member[p] | ~s.member[q] | ((s.shown[p] == s.shown[q]) & (s.rank[p] == s.rank[q]))
-            for p in s.process
-            for q in s.process
-        )
-        return (self.unordered == 1) & equal & (self.members(s) > 1)
+        equal = any_(s.member[q] & self.is_twice(s, q) & (self.alike(s, q) == self.members(s)) for q in s.process)
+        return (self.unordered == 1) & equal
 
     def waits_in_vain(self, s: S, process: Expr) -> Condition:
         """It waits at the store for an id that no process will write."""
@@ -152,19 +143,15 @@ class Reconfigure(System):
         """Every call is over: the caller collects the handles of all living processes, and they call reconfigure."""
         s.when(s.at.all(*OVER), ~s.at.all(Part.DEAD), s.number < self.sizes["configuration"])
         s.number = s.number + 1
-        s.disturbed = False
         for q in s.process:
             s.member[q] = s.at[q] != Part.DEAD
             s.shown[q] = self.handle(s, q)
-            s.alone[q] = False
             s.at[q] = ite(s.at[q] == Part.DEAD, Part.DEAD, Part.CALLED)
 
     def handle(self, s: S, process: Expr) -> Any:
         return s.uuid[process]
 
-    @transition(
-        moves=[arc(Part.CALLED, WORKING)], cite="TorchCommNCCLReconfigure.cpp:findQuorum",
-    )  # fmt: skip
+    @transition(moves=[arc(Part.CALLED, WORKING)], cite="TorchCommNCCLReconfigure.cpp:findQuorum")
     def decide(self, s: S, process: Expr) -> None:
         """It looks for the quorum, and aborts its communicator unless it stays."""
         stays = ite(self.stays(s, process), Part.STAYS, Part.JOINS)
@@ -191,8 +178,7 @@ class Reconfigure(System):
     def connect_alone(self, s: S, process: Expr) -> None:
         """The set of handles has one element: the new communicator has one process."""
         move(s.at, Part.FRESH, Part.READY, self.is_one_handle(s), at=process)
-        s.has[process], s.alone[process] = True, True
-        s.uuid[process], s.rank[process] = s.number, 0
+        s.has[process], s.uuid[process], s.rank[process] = True, s.number, 0
 
     @environment(fair=True, moves=[may(WORKING, Part.FAILED)], cite="TorchCommNCCLReconfigure.cpp: store->wait")
     def time_out(self, s: S, process: Expr) -> None:
@@ -206,7 +192,7 @@ class Reconfigure(System):
     def die(self, s: S, process: Expr) -> None:
         """A process is killed."""
         s.when(s.at[process] != Part.DEAD)
-        s.at[process], s.has[process], s.disturbed = Part.DEAD, False, True
+        s.at[process], s.has[process] = Part.DEAD, False
 
     @environment(switch="replace", bound=2, moves=[arc(Part.DEAD, Part.AWAY)])
     def replace(self, s: S, process: Expr) -> None:
@@ -240,16 +226,10 @@ class Reconfigure(System):
         return s.at[process].isin((Part.CALLED, *WORKING)), s.at[process].isin(OVER)
 
     @always(witness="all_are_connected")
-    def an_undisturbed_call_returns(self, s: S) -> Condition:
-        """No call raises in which no process has died."""
-        return s.disturbed | ~any_(s.member[p] & (s.at[p] == Part.FAILED) for p in s.process)
-
-    @always(witness="all_are_connected")
     def one_communicator(self, s: S) -> Condition:
         """The processes of a call get one communicator, in which each has another rank."""
         return all_(
-            (ord_(p) >= ord_(q)) | ~self.is_of_call(s, p) | ~self.is_of_call(s, q)
-            | ~s.alone[p] & (s.rank[p] != s.rank[q])
+            (ord_(p) >= ord_(q)) | ~self.is_of_call(s, p) | ~self.is_of_call(s, q) | (s.rank[p] != s.rank[q])
             for p in s.process for q in s.process
         )  # fmt: skip
 
@@ -283,14 +263,11 @@ class TorchComms(Reconfigure, edition=Comms.TORCHCOMMS):
 class Mended(Reconfigure, edition=Comms.MENDED):
     """The remedies: what a process does follows from the handles alone, and each wait has the timeout."""
 
-    connect_alone = None
+    connect_alone = None  # type: ignore[assignment]
 
     def handle(self, s: S, process: Expr) -> Any:
         """The uuid of a communicator that the process still has."""
         return ite(s.has[process], s.uuid[process], 0)
-
-    def knows_all(self, s: S, process: Expr) -> Condition:
-        return True
 
     def is_one_handle(self, s: S) -> Condition:
         """Handles of two processes differ."""
@@ -300,11 +277,7 @@ class Mended(Reconfigure, edition=Comms.MENDED):
         """A set is sorted first."""
         return count(s.member[q] & (ord_(q) < ord_(process)) for q in s.process)
 
-    def new_rank(self, s: S, process: Expr) -> Any:
-        return self.place(s, process)
-
-    def grown_rank(self, s: S, process: Expr) -> Any:
-        return self.place(s, process)
+    new_rank = grown_rank = place
 
     def waits_in_vain(self, s: S, process: Expr) -> Condition:
         """A member has died: NCCL's functions do not block, and are aborted at the timeout."""

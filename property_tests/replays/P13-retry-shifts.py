@@ -22,8 +22,8 @@ Cause:
 has counted on rank 0 alone, so the second call of rank 0 has the number of the next exchange of rank 1.
 
 Fix:
-Let a group whose exchange has raised refuse further exchanges, and write that into the store, so that the other members
-raise too.
+Let a group whose exchange has raised refuse further exchanges, and write a mark into the store, for which the other
+members raise too.
 """
 
 from datetime import timedelta

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -37,11 +38,13 @@ def store_exchange() -> Any:
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
     built = root / f"trystate-{torch.__version__}" / f"store_exchange{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not built.is_file():
+        if (cxx := shutil.which(os.environ.get("CXX", "c++"))) is None:
+            sys.exit("no C++ compiler builds the StoreExchange of torch's header: install one, or set CXX")
         built.parent.mkdir(parents=True, exist_ok=True)
         own = built.with_suffix(f".{os.getpid()}")
         home = Path(torch.__file__).parent
         includes = (home / "include", home / "include/torch/csrc/api/include", sysconfig.get_paths()["include"])
-        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-x", "c++", "-"]
+        command = [cxx, "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-x", "c++", "-"]
         command += [*(f"-I{each}" for each in includes), f"-L{home / 'lib'}", "-o", str(own)]
         command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
         command += ["-lc10", "-ltorch_cpu", "-ltorch_python"]

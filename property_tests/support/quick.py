@@ -17,7 +17,6 @@ QUICK: dict[str, tuple[str, ...]] = {
         "test_events_are_logged_from_the_chosen_level",
     ),
     "agent/test_deploy.py": (),
-    "agent/test_members.py": (),
     "agent/test_processes.py": (),
     "agent/test_watchdog.py": (
         "test_a_lease_that_is_renewed_in_time_kills_nobody",

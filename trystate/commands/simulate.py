@@ -58,13 +58,9 @@ def simulate_options(p: argparse.ArgumentParser) -> None:
     group.add_argument("--out", type=Path, metavar="DIR", help="keep the campaign here, and continue one that is here")
     group.add_argument("--ledger", type=Path, metavar="FILE", help="add the numbers to this JSON file")
     group = p.add_argument_group("one case again")
-    group.add_argument(
-        "--seed", type=natural, metavar="N", help="run this seed; if it fails, the smallest such case"
-    )
+    group.add_argument("--seed", type=natural, metavar="N", help="run this seed; if it fails, the smallest such case")
     group.add_argument("--nodes", type=whole, metavar="N", help="nodes of a simulated job (default: by the seed)")
-    group.add_argument(
-        "--on", metavar="PROPERTY", help="the smallest run that violates this property"
-    )
+    group.add_argument("--on", metavar="PROPERTY", help="the smallest run that violates this property")
     group.add_argument("--whole", action="store_true", help="a run that fails as it was drawn, not the smallest")
     group.add_argument("--log", action="store_true", help="every event")
     group.add_argument("--crowd", type=whole, metavar="N", help="the number of our handlers that form one round")
@@ -97,26 +93,24 @@ def simulate(args: argparse.Namespace) -> int:
 def _campaign(args: argparse.Namespace, names: list[str]) -> int:
     from trystate.property_tests.adapters.campaigns.kinds import kind_named
     from trystate.property_tests.adapters.campaigns.notebook import Notebook, commit_here, write_ledger
-    from trystate.property_tests.adapters.campaigns.pieces import Piece, pieces
+    from trystate.property_tests.adapters.campaigns.pieces import pieces
 
     seconds = args.hours * 3600 if args.hours else args.seconds or (math.inf if args.seeds else SECONDS)
     try_file(args.ledger, "--ledger")
     book = Notebook(args.out, commit_here(), args.nodes)
     size = 1 if args.seeds else max(1, round(seconds * args.jobs / PIECES_EACH))
     count = args.seeds or max(kind_named(name).batch for name in names) * size * PIECES_EACH
-    make = partial(pieces, names, args.first, count, args.nodes, size)
-    tasks: list[Piece] = make()
-    order = book.left(tasks)
+    make = partial(pieces, names, args.first, count, args.nodes, size, book.done)
+    tasks = make()
     if book.began:
         print(f"continued: {book.began:,} seeds of commit {book.commit} are done", file=sys.stderr)
     where = Processes(tasks, args.jobs) if args.ray is None else Cluster(args.ray, tasks, make, jobs=args.jobs)
     progress, ends = (
-        Progress(len(order), seconds if not args.seeds else math.inf, args.seeds),
+        Progress(len(tasks), seconds if not args.seeds else math.inf, args.seeds),
         time.monotonic() + seconds,
     )
     with interruptible() as interrupted, where as workers, Reporter().showing(progress.line) as changed:
-        results = workers.results(order)
-        for number, tally in results:
+        for number, tally in workers.results(range(len(tasks))):
             book.add(tasks[number], tally)
             progress.add(tally.seeds, sum(tally.faults.values()), len(tally.found))
             changed()

@@ -3,7 +3,7 @@
 Theory of operation. One thread at a time uses a connection. Only `hang_up` may be called by any thread. After a request
 is sent, a generator of `codec` requests bytes until the reply is complete (`read`). A connection is *in step* if no
 byte is left over then. Only then may another request follow. A connection with a `layer` seals its requests and opens
-its replies (`host/sealing`); only a connection without one may be read and written by its descriptor (`direct`).
+its replies (`host/sealing`).
 
 Rule: no method waits longer than its arguments allow. Any error leaves the connection unusable, except a `Refusal`,
 after which it is in step.
@@ -41,7 +41,7 @@ class HungUp(Exception):
 class Connection:
     """A connected socket."""
 
-    __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "direct", "fd", "layer")
+    __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "fd", "layer")
 
     CAN_POLL: Final = hasattr(select, "poll")
 
@@ -62,7 +62,6 @@ class Connection:
             self._socket.close()
             raise
         self.layer: Layer | None = None
-        self.direct = self.CAN_POLL
         self._buffer, self._at = b"", 0
         self._seconds = -1.0  # the socket's timeout: changing it costs a system call
         # Direct reads and writes use it: the socket's object would wait before each of them (see `fast_path`).
@@ -80,7 +79,7 @@ class Connection:
 
     def guard(self, layer: Layer) -> None:
         """Seal all further requests, and open all further replies."""
-        self.layer, self.direct = layer, False
+        self.layer = layer
 
     def limit_unacknowledged(self, seconds: float) -> None:
         """Let the kernel end the connection if it has sent bytes that were not acknowledged for this time."""
@@ -100,13 +99,18 @@ class Connection:
         """
         deadline = monotonic() + seconds
         data = None
-        if self.direct and len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
+        if self.CAN_POLL and len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
             # Not with the socket's object, which would also wait before the write. This saves a system call.
+            if self.layer is not None:
+                request = self.layer.sealed(request)
             sent = os.write(self.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
-                self.send(request[sent:], seconds)
+                self._allow(seconds)
+                self._socket.sendall(request[sent:])
             if self.answered(FIRST_POLL_MS if seconds >= FIRST_POLL_MS / 1000 else math.ceil(seconds * 1000)):
                 data = os.read(self.fd, RECEIVE_BYTES)
+                if self.layer is not None and data:
+                    data = self.layer.opened(data) or None
         else:
             self.send(request, seconds)
         if data is None:

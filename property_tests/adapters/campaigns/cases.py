@@ -51,8 +51,15 @@ class Kind(ABC):
 
     def lines(self, seed: int, nodes: int | None = None, **how: bool | str) -> list[str]:
         """The case in words: of one that fails, the smallest that fails in the same way."""
-        done = self.case(seed, nodes)
+        (done,) = self.each(range(seed, seed + 1), nodes)
         return [f"violated: {done.fails}: {done.seen}" if done.fails else f"every property held: {done.steps:,} steps"]
+
+    def small(self, done: Case, nodes: int | None) -> list[str]:
+        """The smallest case that fails like this one, in words; if that ends with an exception, the case as it is."""
+        try:
+            return self.lines(done.seed, nodes)
+        except Exception:
+            return [done.seen]
 
     def cases(self, seeds: Iterable[int], nodes: int | None = None) -> Iterator[Case]:
         return (self.case(seed, nodes) for seed in seeds)

@@ -27,9 +27,6 @@ class Chapter:
     done: list[list[int]] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
-    def has(self, seeds: range) -> bool:
-        return any(first <= seeds.start and seeds.stop <= stop for first, stop in self.done)
-
     def add(self, seeds: range, tally: Tally) -> None:
         merged: list[list[int]] = []
         for first, stop in sorted([*self.done, [seeds.start, seeds.stop]]):
@@ -60,16 +57,13 @@ class Notebook:
         }
         self.began = sum(chapter.tally.seeds for chapter in self.chapters.values())
 
-    def left(self, pieces: Sequence[Piece]) -> list[int]:
-        """The numbers of the pieces that are not done."""
-        return [n for n, piece in enumerate(pieces) if not self.chapter(piece.kind).has(piece.seeds)]
-
-    def chapter(self, kind: str) -> Chapter:
-        return self.chapters.setdefault(kind, Chapter())
+    @property
+    def done(self) -> dict[str, list[list[int]]]:
+        return {kind: chapter.done for kind, chapter in self.chapters.items()}
 
     def add(self, piece: Piece, tally: Tally) -> None:
         """Add a piece that is done; the file is whole at each moment."""
-        self.chapter(piece.kind).add(piece.seeds, tally)
+        self.chapters.setdefault(piece.kind, Chapter()).add(piece.seeds, tally)
         if self.folder is not None:
             self._kept[self._of] = {k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()}
             path = self.folder / f"{NAME}.new"

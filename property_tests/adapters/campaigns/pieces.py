@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .cases import Tally, again
@@ -35,7 +35,7 @@ class Piece:
         for done in kind.each(self.seeds, self.nodes):
             tally.add(done)
             if done.fails:
-                small = kind.lines(done.seed, self.nodes) if len(tally.found) < SMALL_MAX else [done.seen]
+                small = kind.small(done, self.nodes) if len(tally.found) < SMALL_MAX else [done.seen]
                 what = {"property": done.fails, "seed": done.seed, "lines": small}
                 tally.found.append({**what, "again": again(self.kind, done.seed, self.nodes)})
         tally.cpu_seconds = _cpu_seconds() - began
@@ -47,13 +47,30 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def pieces(names: Sequence[str], first: int, count: int, nodes: int | None, size: int = 1) -> list[Piece]:
+Done = Mapping[str, Sequence[Sequence[int]]]  # kind -> the ranges of seeds that are done, in order
+
+
+def pieces(
+    names: Sequence[str], first: int, count: int, nodes: int | None, size: int = 1, done: Done | None = None
+) -> list[Piece]:
     """The pieces of `count` seeds of each kind from the first on, in turn; `size` multiplies each batch."""
-    batches = {name: kind_named(name).batch * size for name in names}
-    stop = first + count
-    columns = [
-        [Piece(name, range(at, min(stop, at + batch)), nodes) for at in range(first, stop, batch)]
-        for name, batch in batches.items()
-    ]
-    most = max(map(len, columns))
+    columns = []
+    for name in names:
+        batch, todo = kind_named(name).batch * size, _gaps(range(first, first + count), (done or {}).get(name, ()))
+        columns.append([
+            Piece(name, range(at, min(gap.stop, at + batch)), nodes)
+            for gap in todo for at in range(gap.start, gap.stop, batch)
+        ])  # fmt: skip
+    most = max(map(len, columns), default=0)
     return [column[row] for row in range(most) for column in columns if row < len(column)][:PIECES_MAX]
+
+
+def _gaps(seeds: range, done: Iterable[Sequence[int]]) -> Iterator[range]:
+    """The seeds that are not done."""
+    at = seeds.start
+    for first, stop in done:
+        if at < first:
+            yield range(at, min(first, seeds.stop))
+        at = max(at, stop)
+    if at < seeds.stop:
+        yield range(at, seeds.stop)

@@ -56,8 +56,9 @@ def wrong_masters() -> AbstractContextManager[Any]:
 class Simulated(Kind):
     """Runs of a subject of the simulator."""
 
-    def __init__(self, name: str, title: str, subject: Subject, settle_seconds: float) -> None:
-        self.name, self.title, self.subject, self.settle_seconds = name, title, subject, settle_seconds
+    def __init__(self, name: str, title: str, subject: Subject, settle_seconds: float, batch: int) -> None:
+        self.name, self.title, self.subject = name, title, subject
+        self.settle_seconds, self.batch = settle_seconds, batch
 
     def case(self, seed: int, nodes: int | None = None) -> Case:
         done = swarm.run(self.subject.draw(seed, nodes), self.subject)
@@ -85,8 +86,6 @@ class Simulated(Kind):
 
 class Torch(Simulated):
     """torch's handlers, and ours in the same schedule. A case fails if ours does not keep a promise."""
-
-    batch = 4
 
     def case(self, seed: int, nodes: int | None = None) -> Case:
         schedule = usual(seed, nodes)
@@ -118,10 +117,10 @@ def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
 
 
 KINDS = (
-    Simulated("engine", "our engine and the decisions of our agent", CORES, swarm.World.settle_seconds),
-    Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS),
-    Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS),
-    Simulated("members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds),
-    Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, SETTLE_SECONDS),
+    Simulated("engine", "our engine and the decisions of our agent", CORES, swarm.World.settle_seconds, 100),
+    Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS, 40),
+    Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS, 50),
+    Simulated("members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150),
+    Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, SETTLE_SECONDS, 4),
 )
 assert torch_rendezvous  # loaded before a process is forked

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from random import Random
 from typing import Any
@@ -58,7 +57,6 @@ NUMBERS = {f.name: f.number for each in (agents, autograd, groups, stores) for f
 NUMBERS |= {f.name: f.number for f in agents.RENDEZVOUS.values()}
 
 
-@cache
 def explained(system: type[System], edition: Any, faults: tuple[str, ...]) -> Mapping[str, str]:
     """Property -> the findings that explain its violation, by the runs of the plan with these faults, or with any."""
     mine = [run for run in PLANS if issubclass(system, run.system) and run.edition is edition]
@@ -72,10 +70,11 @@ def explained(system: type[System], edition: Any, faults: tuple[str, ...]) -> Ma
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """Some systems, and how to make the subject of one; the stack ends what it needs."""
+    """Some systems, and how to make the subject of one, on a server that many share."""
 
     systems: Callable[[], Sequence[System]]
-    make: Callable[[System, ExitStack], Subject]
+    make: Callable[[Any, Any], Subject]
+    server: Callable[[ExitStack], Any] = lambda stack: None
 
 
 def bound(prop: Property) -> Iterator[Binding]:
@@ -173,7 +172,7 @@ class Walk:
 class Walks(KindOfCase):
     """Walks of the systems of some subjects. `of_torch`: the edition is torch's, whose findings are known."""
 
-    def __init__(self, name: str, title: str, *subjects: Subjects, of_torch: bool = False, batch: int = 12) -> None:
+    def __init__(self, name: str, title: str, *subjects: Subjects, of_torch: bool = False, batch: int = 24) -> None:
         self.name, self.title, self.batch, self.of_torch = name, title, batch, of_torch
         self._subjects, self._made = subjects, list[tuple[Interpreter, Subjects]]()
 
@@ -188,13 +187,16 @@ class Walks(KindOfCase):
 
     def cases(self, seeds: Iterable[int], nodes: int | None = None) -> Iterator[Case]:
         with ExitStack() as stack:
-            kept: dict[int, Subject] = {}
+            servers: dict[Subjects, Any] = {}
             for seed in seeds:
-                which = seed % len(self._systems())
-                interpreter, subjects = self._systems()[which]
-                if which not in kept:
-                    kept[which] = subjects.make(interpreter.system, stack)
-                yield self._walked(seed, Walk(interpreter, kept[which], Random(f"{self.name} {seed}")))
+                interpreter, subjects = self._systems()[seed % len(self._systems())]
+                if subjects not in servers:
+                    servers[subjects] = subjects.server(stack)
+                subject = subjects.make(interpreter.system, servers[subjects])
+                # A subject may replace names of torch's modules: one is open at a time.
+                opened: Any = subject if hasattr(subject, "__exit__") else nullcontext(subject)
+                with opened:
+                    yield self._walked(seed, Walk(interpreter, subject, Random(f"{self.name} {seed}")))
 
     def _walked(self, seed: int, walk: Walk) -> Case:
         fails = seen = ""
@@ -230,37 +232,37 @@ def _planned(system: type[System], edition: Any, without: tuple[str, ...] = ()) 
     return lambda: [run.build() for run in runs if not set(without) & {*run.faults}]
 
 
-def _entered(make: Callable[[System], Any]) -> Callable[[System, ExitStack], Subject]:
-    return lambda system, stack: stack.enter_context(made) if hasattr(made := make(system), "__exit__") else made
+def _alone(make: Callable[[Any], Any]) -> Callable[[Any, Any], Subject]:
+    return lambda system, server: make(system)
 
 
 def _stored(cases: tuple[our_store.Case, ...], server: Callable[[ExitStack], Any]) -> Subjects:
-    made: dict[str, our_store.Case] = {}
+    made: dict[int, our_store.Case] = {}
 
     def systems() -> Sequence[System]:
         built = [(case.build(), case) for case in cases]
-        made.update({f"{id(system)}": case for system, case in built})
+        made.update({id(system): case for system, case in built})
         return [system for system, _ in built]
 
-    return Subjects(systems, lambda system, stack: made[f"{id(system)}"].subject(system, server(stack)))
+    return Subjects(systems, lambda system, place: made[id(system)].subject(system, place), server)
 
 
 LEFT_OUT = ("deaf", *(("signal",) if is_before("2.8") else ()))  # that torch's loop beside the model does not have
 KINDS = (
     Walks("agents", "the decisions of our agent, and the ranks of its workers",
-          Subjects(_planned(Agents, Agent.TRYSTATE), _entered(AgentSteps)),
-          Subjects(_planned(Ranks, Assignment.TRYSTATE), _entered(Exchanges))),
+          Subjects(_planned(Agents, Agent.TRYSTATE), _alone(AgentSteps)),
+          Subjects(_planned(Ranks, Assignment.TRYSTATE), _alone(Exchanges))),
     Walks("torch-agents", "torch's own agent loop, and its ranks",
-          Subjects(_planned(Agents, Agent.TORCH, LEFT_OUT), _entered(TorchLoop)),
-          Subjects(_planned(Ranks, Assignment.TORCH), _entered(Exchanges)), of_torch=True),
+          Subjects(_planned(Agents, Agent.TORCH, LEFT_OUT), _alone(TorchLoop)),
+          Subjects(_planned(Ranks, Assignment.TORCH), _alone(Exchanges)), of_torch=True),
     Walks("stores", "our store's service and server",
           _stored(our_store.OURS, our_store.in_process), _stored(our_store.OURS_OVER_TCP, our_store.over_tcp)),
     Walks("torch-stores", "torch's own store server", _stored(our_store.TORCHS, our_store.torchs), of_torch=True),
     Walks("torch-groups", "the names and the registry of torch's own process groups",
-          Subjects(_planned(Groups, groups.TORCH), _entered(TorchNames)),
-          Subjects(_planned(Registry, groups.TORCH), _entered(TorchRegistry)), of_torch=True, batch=4),
+          Subjects(_planned(Groups, groups.TORCH), _alone(TorchNames)),
+          Subjects(_planned(Registry, groups.TORCH), _alone(TorchRegistry)), of_torch=True, batch=4),
     Walks("autograd", "our backward passes, contexts, optimizers and workers that meet",
           Subjects(lambda: [one.build() for one in (*our_autograd.LONG, *our_autograd.CONTEXTS,
                             *our_autograd.OPTIMIZERS, *our_autograd.LONG_MEETINGS)],
-                   _entered(our_autograd.subject_of))),
+                   _alone(our_autograd.subject_of))),
 )  # fmt: skip

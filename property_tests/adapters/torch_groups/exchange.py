@@ -1,8 +1,8 @@
 """Steps of the model `Exchanges`, performed on torch's own StoreExchange over torch's TCPStore.
 
 Each call of `all_gather` runs in a thread, which stops before each request to the store, so exactly one request happens
-at a time. In the edition SCOPED, each group of a process has an object of its own: torch's later class has a count for
-each store object, and is not in the header that is compiled here.
+at a time. In the edition SCOPED, each group of a process has another object: torch's later class has a count for each
+store object, and is not in the header that is compiled here.
 
 Rule: `observe` reads the keys of the store, the keys for which a call waits, and the values that it has returned.
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from trystate.model.groups.exchange import OVER, Exchanges
 from trystate.model.groups.vocabulary import Counting, Share
@@ -29,12 +30,12 @@ class _Ended(Exception):
     """The caller has ended this call."""
 
 
-class _Call(dist.Store):
+class _Call(Store):
     """A call of all_gather, and the store that it gets: a thread that stops before each request."""
 
-    def __init__(self, exchange: Any, store: dist.Store, rank: int, size: int, value: int) -> None:
+    def __init__(self, exchange: Any, store: Store, rank: int, size: int, value: int) -> None:
         super().__init__()
-        self.request, self.keys = "", list[str]()
+        self.keys = list[str]()
         self.values: list[int] = []
         self._store, self._ended = store, False
         self._goes, self._stops = threading.Semaphore(0), threading.Semaphore(0)
@@ -58,19 +59,19 @@ class _Call(dist.Store):
         self._goes.release()
         self._thread.join()
 
-    def _stop(self, request: str, keys: list[str]) -> None:
-        self.request, self.keys = request, keys
+    def _stop(self, keys: list[str]) -> None:
+        self.keys = keys
         self._stops.release()
         self._goes.acquire()
         if self._ended:
             raise _Ended
 
     def set(self, key: str, value: Any) -> None:
-        self._stop("set", [key])
+        self._stop([key])
         self._store.set(key, value)
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        self._stop("multi_get", keys)
+        self._stop(keys)
         return self._store.multi_get(keys)
 
 
@@ -82,15 +83,11 @@ class TorchExchange(Steps):
     def __init__(self, system: Exchanges, make: Callable[[str], Any], *, scoped: bool | None = None) -> None:
         self._sizes, self._make = system.sizes, make
         self._scoped = system.edition is Counting.SCOPED if scoped is None else scoped
-        self._server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._runs = 0
+        ends = {"time_out": Share.FAILED, "raise_error": Share.IDLE}
+        self._steps = {step: partial(self._over, at=at) for step, at in ends.items()}
         self._calls: dict[tuple[int, int], _Call] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def reset(self) -> None:
         """New processes, whose keys have another prefix."""
@@ -106,8 +103,8 @@ class TorchExchange(Steps):
             call.end()
         self._calls = {}
 
-    def _store(self, group: int) -> dist.Store:
-        return dist.PrefixStore(f"{self._runs}/{group}", self._server)
+    def _store(self, group: int) -> Store:
+        return PrefixStore(f"{self._runs}/{group}", self._server)
 
     def _group(self, exchange: int) -> int:
         return int(exchange > 0 or not self._sizes["outsiders"])
@@ -125,8 +122,7 @@ class TorchExchange(Steps):
         value = 100 * self._lives[process] + 10 * exchange + process
         made = self._objects[which] = self._objects.get(which) or self._make(PREFIX)
         call = self._calls[process, exchange] = _Call(made, self._store(group), process, size, value)
-        if call.request == "set":
-            call.proceed()
+        call.proceed()
         self._at[process, exchange] = Share.SENT
 
     def _read(self, process: int, exchange: int) -> None:
@@ -143,12 +139,6 @@ class TorchExchange(Steps):
     def _over(self, process: int, exchange: int, at: Share) -> None:
         self._calls.pop((process, exchange)).end()
         self._at[process, exchange] = at
-
-    def _time_out(self, process: int, exchange: int) -> None:
-        self._over(process, exchange, Share.FAILED)
-
-    def _raise_error(self, process: int, exchange: int) -> None:
-        self._over(process, exchange, Share.IDLE)
 
     def _begin_again(self, process: int) -> None:
         self._lives[process] = 2

@@ -20,8 +20,12 @@ from .ranks import Ranks
 from .replicas import Replicas
 from .shipped import problem
 
-SMALL = {"node": 2, "quorum": 3, "steps": 1}
-LIGHTHOUSES = (Lighthouse(faults=("crash", "pause"), **SMALL), Lighthouse(faults=("restart", "shrink"), **SMALL))
+TWO = {"node": 2, "quorum": 3, "steps": 1}
+THREE = {"node": 3, "quorum": 2, "steps": 1, "least": 2}
+LIGHTHOUSES = (
+    *(Lighthouse(faults=(fault,), **TWO) for fault in ("crash", "pause", "restart")),
+    Lighthouse(faults=("shrink",), **THREE),
+)
 MANAGERS = (Managers(faults=("veto", "timeout", "failure")),)
 SAMPLE_EDGES = 60
 

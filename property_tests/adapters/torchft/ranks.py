@@ -45,13 +45,19 @@ class Ranks(Steps, Replacing):
     def __init__(self, system: Managers) -> None:
         self.sizes = system.sizes
         self.clock = Clock()
+        self._ranks: list[RankClient] = []
 
     def replace(self, stack: Any) -> None:
         stack.enter_context(self.clock)
         stack.enter_context(silence())
 
     def abandon(self) -> None:
-        self._lighthouse = self._manager = self._other = self._ranks = None
+        """End the servers and, with them, all calls."""
+        calls = [rank.call for rank in self._ranks if rank.call is not None]
+        self._lighthouse = self._manager = self._other = None
+        for call in calls:
+            call.join()
+        self._ranks = []
 
     def reset(self) -> None:
         """A new lighthouse, a manager, and its ranks."""

@@ -67,13 +67,18 @@ class Replicas(Steps, Replacing):
     def __init__(self, system: Lighthouse) -> None:
         self.sizes = system.sizes
         self.clock = Clock()
+        self._replicas: list[Replica] = []
 
     def replace(self, stack: Any) -> None:
         stack.enter_context(self.clock)
         stack.enter_context(silence())
 
     def abandon(self) -> None:
-        self._server = self._clients = self._replicas = None
+        """End the servers and, with them, all calls."""
+        calls = [r.call for r in self._replicas if r.call is not None]
+        self._server, self._clients, self._replicas = None, [], []
+        for call in calls:
+            call.join()
 
     def reset(self) -> None:
         """A new lighthouse, and no replica."""

@@ -143,6 +143,16 @@ def drawn(chance: random.Random, kind: str, run: str, mark: str) -> Operation:
     return operations[chance.choices([*KINDS[kind]], [*KINDS[kind].values()])[0]]
 
 
+class Caching(TCPStore):
+    """Returns the first value of a key for ever."""
+
+    def get(self, key: str) -> bytes:
+        cache: dict[str, bytes] = self.__dict__.setdefault("cache", {})
+        if key not in cache:
+            cache[key] = super().get(key)
+        return cache[key]
+
+
 def process(line: Connection, make: str, where: str, path: str, seed: int, run: str, threads: int) -> None:
     """In a child: run clients on threads, until a message comes over the connection."""
     ended, diary = threading.Event(), Diary(Path(path))
@@ -154,7 +164,8 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
             from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 
             return TorchTCPStore("127.0.0.1", int(where), None, False, CONNECT, wait_for_workers=False)
-        return TCPStore("127.0.0.1", int(where), is_master=False, wait_for_workers=False, timeout=CONNECT)
+        client = Caching if make == "remembers" else TCPStore  # a mutant
+        return client("127.0.0.1", int(where), is_master=False, wait_for_workers=False, timeout=CONNECT)
 
     clients = [
         threading.Thread(

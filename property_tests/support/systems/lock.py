@@ -82,6 +82,15 @@ class Lock(System):
         return s.at[node] == Where.INSIDE, s.at[node] == Where.GONE
 
 
+class Unclaimed(Lock):
+    """A lock with a step that makes a move that it does not claim."""
+
+    @transition()
+    def vanish(self, s: S, node: Expr) -> None:
+        """A node vanishes."""
+        s.at[node] = Where.GONE
+
+
 class Beat(enum.Enum):
     """A beat of a bar."""
 

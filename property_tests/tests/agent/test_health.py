@@ -15,11 +15,8 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from trystate.commands.run import configured
 from trystate.impl.agent import health
 from trystate.impl.agent.health import HealthCheck
-from trystate.impl.rendezvous.engine import Standing
 from trystate.property_tests.adapters.jobs import Job, alive, eventually
 from trystate.property_tests.support.agents import succeed
-from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handlers, together, until
-from trystate.store import HashStore
 
 # ---- the command
 
@@ -91,29 +88,6 @@ def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # ---- a handler, whose node is checked
-
-
-def test_a_checked_member_is_waited_for() -> None:
-    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (sick, other):
-        agreed(together([sick.next_rendezvous, other.next_rendezvous]), 2)
-        sick.step_out(failed=True)
-        until(lambda: other.standing() is Standing.REPLACED, 5)
-        assert other.num_nodes_waiting() == 1
-        again = Meanwhile(other.next_rendezvous)
-        time.sleep(1.0)  # longer than the last call of a later round, which ends at once
-        assert again.running, "no round is complete while a node is checked"
-        sick.stand_aside()
-        (info,) = again.join()
-        assert not isinstance(info, Exception), info
-        assert (info.rank, info.world_size) == (0, 1)
-        assert other.state is not None and (other.state.spent, other.state.round) == (1, 1)
-        assert (other.state.participants, other.state.expected) == (1, 0), "no list has the sick node"
-        # It passes a later check and returns as a newcomer, which spends nothing.
-        other.makes_room = True
-        back = Meanwhile(sick.next_rendezvous)
-        until(lambda: other.standing() is Standing.REPLACED, 5)
-        agreed([*together([other.next_rendezvous]), *back.join()], 2)
-        assert other.state is not None and other.state.spent == 1
 
 
 # ---- agents

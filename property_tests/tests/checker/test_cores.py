@@ -83,17 +83,6 @@ def test_results_come_in_the_order_of_the_pieces_and_not_of_their_ends() -> None
     assert len({one.bytes for one in results} - {os.getpid()}) == 3
 
 
-class Broken(Exception):
-    """A planted error."""
-
-
-class Unsendable(Broken):
-    """Cannot be pickled."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError
-
-
 def in_a_process(caller: int, act: Callable[[], None]) -> Callable[[Any], Any]:
     """A step that acts differently in a process other than the caller's."""
     right = Step.run
@@ -111,19 +100,6 @@ def raises(error: type[Exception]) -> Callable[[], None]:
         raise error("planted")
 
     return act
-
-
-@pytest.mark.parametrize(("error", "seen"), [(Broken, Broken), (Unsendable, RuntimeError)])
-def test_an_exception_of_a_process_reaches_the_caller_and_nothing_is_left(
-    error: type[Exception], seen: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_a_process(os.getpid(), raises(error))(monkeypatch)
-    with tiny(), pytest.raises(seen, match="planted") as raised:
-        answers(TwoPhaseCommit(rm=4), 2)
-    assert "in a process of the search" in "".join((str(raised.value), *getattr(raised.value, "__notes__", ())))
-    threads = [one.name for one in threading.enumerate()]  # other tests may have left others
-    processes = [one.name for one in multiprocessing.active_children()]
-    assert not [name for name in threads + processes if name.startswith("explore")]
 
 
 def signalled(number: int) -> Callable[[], None]:

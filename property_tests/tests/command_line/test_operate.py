@@ -136,35 +136,6 @@ def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path
         assert [agent.ends() for agent in (a, b2, c)] == [1, 1, 1]
 
 
-def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="1") as job:
-        a = job.agent("a")
-        a.runs(world_size=1)
-        b = job.agent("b")
-        eventually("b is a spare", lambda: bool(job.state.spares))
-        assert "is complete: 1 node," in says(said, 0, "drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
-        b.runs(world_size=1)
-        assert a.ends() == 0
-        b.do("succeed")
-        assert b.ends() == 0
-
-
-def test_a_forced_drain_leaves_the_others_waiting_and_an_end_refuses_it(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        a.do("succeed")
-        eventually("a has reported", lambda: len(job.state.done) == 1)
-        drain = ("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
-        assert "fewer than min_nodes=2" in says(said, 2, *drain)
-        assert "round 1 is not complete, with 1 node of min_nodes=2" in says(said, 0, *drain, "--force", "--wait", "8")
-        assert b.ends() == 0
-        c = job.agent("c")
-        c.runs(world_size=2)
-        eventually("a runs again", lambda: len(a.began) == 2)
-        c.do("succeed")
-        assert [a.ends(), c.ends()] == [0, 0]
-
-
 @pytest.mark.parametrize("server", ["torch's", "ours"])
 def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Command, server: str) -> None:
     host = TorchStores.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None

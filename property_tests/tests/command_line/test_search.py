@@ -176,13 +176,6 @@ def test_a_rank_that_is_killed_ends_the_others_at_once(start: Start, tmp_path: P
         assert re.search("states were seen to depth [56]", said)
 
 
-def test_a_rank_that_stands_still_ends_the_others_when_the_timeout_is_over(start: Start, tmp_path: Path) -> None:
-    words = (*SMALL, "--timeout", "1", "--out", str(tmp_path / "found"))
-    first, _ = start(2, searching(*words, plant=sends(6, 1, signal.SIGSTOP)))
-    assert first.ends(60) == Exit.INCOMPLETE
-    assert "did not answer for 1 s" in first.said
-
-
 def test_a_search_of_which_a_rank_is_killed_goes_on_with_fewer(start: Start, tmp_path: Path, expected: Path) -> None:
     words = (*SMALL, "--checkpoint", str(tmp_path / "kept"), "--max-memory", "600", "--out", str(tmp_path / "found"))
     killed = start(3, searching(*words, plant=sends(6, 2, signal.SIGKILL)))
@@ -293,12 +286,6 @@ def again(seconds: float, rank: int) -> int:
             return 0
     except RankLost:
         return 1
-
-
-def test_ranks_that_are_started_again_do_not_look_for_those_before(start: Start) -> None:
-    """The store still has the addresses of the earlier ranks, and one of the new ranks is late."""
-    for seconds in (0.0, 1.5):
-        assert codes(start(2, partial(again, seconds))) == [0, 0]
 
 
 # ---- by night: under the launchers

@@ -1,7 +1,6 @@
 """`trystate verify` compares each property with the declared findings, returns the exit code, and writes its report."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -160,27 +159,6 @@ def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
 
 
 # ---- verify: one system
-
-
-def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: Any) -> None:
-    sizes = {"node": 2}
-    plan(Run(Lock, sizes, Edition.MENDED, ("relapse",), KNOWN), Run(Lock, sizes, Edition.MENDED))
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse")[0] == Exit.FAILED
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2")[0] == Exit.OK
-    assert command("verify", HERE, "--edition", "MENDED")[0] == Exit.OK
-
-
-@pytest.mark.parametrize(("option", "values"), [("--cores", ("1", "2")), ("--device", ("cpu", "torch-cpu"))])
-def test_a_search_on_cores_or_tensors_says_the_same(
-    command: Command, option: str, values: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if option == "--device":
-        pytest.importorskip("torch")
-        monkeypatch.setattr("trystate.search.device.LEVEL_MIN", 1)
-    options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    said = [command("verify", HERE, *options, option, value)[:2] for value in values]
-    one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
-    assert one == two
 
 
 # ---- what verify writes

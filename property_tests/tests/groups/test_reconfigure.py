@@ -13,7 +13,7 @@ TRIO = "process=3 configuration=3 unordered=0"
 ALL = ("die", "replace")
 
 # A handle shows the communicator that the process has given up.
-ShowsTheOld = wrong("ShowsTheOld", MENDED, handle=Reconfigure.handle, knows_all=Reconfigure.knows_all)
+ShowsTheOld = wrong("ShowsTheOld", MENDED, handle=Reconfigure.handle)
 # Two new processes take their ranks from a counter.
 CountsEqualHandles = wrong("CountsEqualHandles", MENDED, new_rank=Reconfigure.new_rank)
 # Only the waits at the store end.
@@ -22,8 +22,7 @@ WaitsForTheDead = wrong("WaitsForTheDead", MENDED, waits_in_vain=Reconfigure.wai
 AllAreFirst = altered("AllAreFirst", MENDED, "connect", "self.grown_rank(before, q)", "0")
 # fmt: off
 MUTANTS = (
-    ("an_undisturbed_call_returns", ShowsTheOld, TRIO, ("die",)),
-    ("the_quorum_stays", wrong("ForgetsItsOwn", MENDED, stays=lambda self, s, process: False), TRIO, ALL),
+    ("the_quorum_stays", ShowsTheOld, TRIO, ("die",)),
     ("ranks_differ", CountsEqualHandles, TRIO, ALL),
     ("one_communicator", AllAreFirst, TRIO, ALL),
     ("places_are_ranks", wrong("KeepsTheOrder", MENDED, grown_rank=Reconfigure.grown_rank), TRIO, ALL),

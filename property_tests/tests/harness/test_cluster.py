@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.campaigns.pieces import pieces
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
+from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, doubled
 from trystate.search import cluster
 from trystate.search.cluster import RUNS_MAX, Cluster, WorkerLost
 from trystate.search.processes import Processes
@@ -117,13 +117,6 @@ def test_an_error_of_a_task_has_the_traceback_of_its_worker() -> None:
         with pytest.raises(LookupError, match="no square of 13") as raised:
             done(double, 5, first=10)
         assert "in __call__" in "".join(raised.value.__notes__) and not double.up
-
-
-def test_an_error_of_ray_without_a_loss_does_not_repeat_the_task() -> None:
-    with doubled(losses={0: [RayError("no trystate there")]}) as double:
-        with pytest.raises(UnavailableError, match="RayError: no trystate there; each node needs the release"):
-            done(double, 1)
-        assert double.runs[0] == 1
 
 
 @pytest.mark.parametrize("other", ["release", "list"])

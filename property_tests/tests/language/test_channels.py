@@ -18,6 +18,8 @@ from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.model.language.channels import ChannelView
 from trystate.model.language.expressions import FALSE
+from trystate.model.prover.sizes import any_size
+from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 

@@ -24,7 +24,7 @@ from trystate.impl.rendezvous.notifier import WAIT_SECONDS
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, at_most, participant, state, until
+from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
 from trystate.store import HashStore
 
 KEY = "trystate/job/state"
@@ -117,23 +117,6 @@ def test_a_request_that_fails_for_a_while_is_tried_again(holder: StateHolder) ->
     assert fault_of(holder).struck > 2
 
 
-def test_a_request_that_fails_for_too_long_raises_and_leaves_nothing_open(holder: StateHolder) -> None:
-    fault_of(holder).error = RendezvousConnectionError("it is away")
-    closed = []
-
-    def steps() -> Generator[Effect, Seen, None]:
-        try:
-            yield Sync()
-        finally:
-            closed.append(True)
-
-    began = time.monotonic()
-    with pytest.raises(RendezvousConnectionError, match="it is away"):
-        run(steps(), holder, outage_seconds_max=0.2)
-    assert 0.2 <= time.monotonic() - began < 5.0
-    assert closed == [True]
-
-
 def test_a_request_that_takes_too_long_ends(holder: StateHolder) -> None:
     def endless() -> Generator[Effect, Seen, None]:
         while True:
@@ -197,11 +180,3 @@ def test_a_thread_that_waits_stops_at_once(store: HashStore) -> None:
     with Member(store, keep_alive_interval=60.0) as member, mock.patch.object(driver, "STOP_SECONDS", WAIT_SECONDS - 1):
         time.sleep(0.1)
         assert member.beating.stop()  # without waiting for the end of the interval
-
-
-def test_stopping_does_not_wait_for_a_store_that_hangs(store: HashStore) -> None:
-    with Member(store) as member:
-        member.fault.thawed.clear()
-        time.sleep(0.15)
-        with at_most(nodes.SECONDS / 2):  # the store hangs all this time
-            member.beating.stop()

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
+from torch.distributed.elastic.rendezvous import RendezvousHandler
 
 from trystate.impl.rendezvous import bootstrap, jobs
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
-    RendezvousConnectionError,
     RendezvousIdShared,
     RendezvousSettingsError,
     RendezvousTimeoutError,
@@ -115,18 +114,6 @@ def test_a_node_with_other_settings_is_refused_with_their_names(store: Any) -> N
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
 
 
-def test_without_a_store_joining_ends_in_time_with_what_is_missing() -> None:
-    with (
-        TCPStoreServer() as server,
-        TCPStore("127.0.0.1", server.port) as store,
-        handler(store, 1, 1, join_timeout=0.5) as alone,
-    ):
-        server.close()
-        with at_most(20.0), pytest.raises(RendezvousConnectionError, match=f"127.0.0.1:{server.port}"):
-            alone.next_rendezvous()
-        assert not alone.shutdown()
-
-
 def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
     store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,19 +131,6 @@ def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
         assert any("still waits: the members of round 0" in record.getMessage() for record in caplog.records)
         state = state_of(store)
         assert (list(state.listed()), state.closed) == ([], None)
-
-
-def test_a_shutdown_by_torchs_agent_ends_nothing() -> None:
-    """Up to torch 2.7 the agent shuts down before the launcher, also after a failure: the job would look successful."""
-    agent: dict[str, Any] = {"__name__": "torch.distributed.elastic.agent.server.local_elastic_agent"}
-    exec("def stop(handler): return handler.shutdown()", agent)
-    params = RendezvousParameters("trystate", "agent", "job", 1, 1, "127.0.0.1", store_type="memory")
-    with DynamicRendezvousHandler.of(params) as handler:
-        handler.next_rendezvous()
-        assert agent["stop"](handler)
-        assert not handler.is_closed()
-        assert handler.shutdown()
-        assert handler.is_closed()
 
 
 def test_closing_a_store_that_is_gone_fails_in_time_and_says_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from trystate.impl.rendezvous import errors, waiting
 from trystate.impl.rendezvous.encoding import decode
-from trystate.impl.rendezvous.engine import GRACE_SECONDS, Standing
+from trystate.impl.rendezvous.engine import GRACE_SECONDS, Engine, Standing
 from trystate.impl.rendezvous.rooms import member as members
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms.member import Member
@@ -136,6 +136,25 @@ def test_a_room_that_has_not_begun_can_be_closed() -> None:
 # ---- the member
 
 
+def test_errors_of_a_join_have_the_sentences_of_the_engine() -> None:
+    m = meeting(2, 2, 1).joined(10.0)
+    m.settle(20.0)
+    late = Engine(participant(0), AGREED, draw=float, life="")._late(10.0, None)
+    assert str(m.members[0].error) == str(late) and isinstance(m.members[0].error, errors.RendezvousTimeoutError)
+    m = Meeting(begun(2, 2), settings(2, 3), 3)
+    m.members[2].join(0.0, 10.0)
+    m.settle()
+    assert isinstance(m.members[2].error, errors.RendezvousSettingsError) and "max_nodes is 2, not 3" in str(
+        m.members[2].error
+    )
+    m = meeting(1, 2, 2).joined()
+    ask(m.room, DRAIN, whom="token-1")
+    m.settle()
+    m.members[1].join(m.now, 10.0)
+    m.settle()
+    assert str(m.members[1].error) == str(errors.drained_error(participant(1).node, "node0_100_0 remains"))
+
+
 def test_invalid_settings_and_listings_are_refused_at_once() -> None:
     with pytest.raises(errors.RendezvousSettingsError, match="--nnodes=3:2"):
         Member(participant(0), settings(3, 2))
@@ -215,6 +234,24 @@ def test_patience_doubles_with_each_lost_connection() -> None:
         assert not m.woke(now)
         m.disconnected()
         assert m.take(now) is None
+
+
+def test_an_operation_whose_answer_is_lost_is_sent_again_once() -> None:
+    m = meeting(2, 2, 2).joined()
+    member = m.members[0]
+    ticket = member.done()
+    lost = member.take(m.now)
+    assert lost is not None
+    m.room.request(0, lost, m.now)
+    member.disconnected()
+    member.connected(m.now)
+    m.room.gone(0)
+    m.settle()
+    result = member.results.pop(ticket)
+    assert result.seen is not None and result.seen.is_done and not result.applied
+    tickets = [member.look() for _ in range(members.RESULTS_MAX + 1)]
+    m.settle()
+    assert [*member.results] == tickets[1:] and decode(member.results[tickets[1]].data) == m.room.state
 
 
 def test_a_refusal_ends_a_join_and_quiets_heartbeats() -> None:

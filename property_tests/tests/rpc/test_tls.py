@@ -40,7 +40,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[Tls]:
 def kinds(members: list[Tls]) -> dict[str, Options]:
     given: dict[str, Any] = {"timeout": PATIENCE_SECONDS, "init_timeout": PATIENCE_SECONDS}
     tls, secret = {"tls": members[0]}, {"secret": SECRET}
-    each = {"plain": {}, "secret": secret, "tls": tls, "both": secret | tls}
+    each: dict[str, dict[str, Any]] = {"plain": {}, "secret": secret, "tls": tls, "both": {**secret, **tls}}
     return {name: Options(**given, **each[name]) for name in KINDS}
 
 

@@ -7,9 +7,7 @@ A failure cannot be replayed exactly. It draws the history and names the seed of
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +28,7 @@ from trystate.property_tests.support.stores.attacked import (
     CONNECT,
     END_SECONDS,
     KINDS,
+    Caching,
     Diary,
     Recorded,
     clients,
@@ -142,16 +141,6 @@ class Retrying(TCPStore):
             with contextlib.suppress(OutcomeUnknown):
                 return super().add(key, amount)
         raise OutcomeUnknown("given up")
-
-
-class Caching(TCPStore):
-    """Returns the first value of a key for ever."""
-
-    def get(self, key: str) -> bytes:
-        cache: dict[str, bytes] = self.__dict__.setdefault("cache", {})
-        if key not in cache:
-            cache[key] = super().get(key)
-        return cache[key]
 
 
 class GetAndSet(TCPStore):

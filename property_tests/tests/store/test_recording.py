@@ -42,7 +42,7 @@ from trystate.property_tests.support.stores.rooms import (
 from trystate.property_tests.support.stores.sieges import mutated, requests, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
-OURS, ABSENT = b"trystate/job/state", b"\x00absent"
+OURS, ABSENT, SLOT = b"trystate/job/state", b"\x00absent", b"/ft_rendezvous_barrier:job:slot_1"
 
 
 class Recorded:
@@ -62,7 +62,7 @@ def at(c: int, op: str, **fields: Any) -> Line:
     return {"c": c, "op": op, **fields}
 
 
-STATE_, NEWS_ = STATE.decode(), NEWS.decode()
+STATE_, NEWS_, SLOT_ = STATE.decode(), NEWS.decode(), SLOT.decode()
 KEYS = {"key": NEWS_, "keys": [NEWS_, "/elsewhere"]}
 # The recorded keys, the limits, the bytes of peers 1 and 2, and the lines (for the last two scripts, the last line).
 SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line]]] = {
@@ -88,6 +88,12 @@ SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line
     "a get of ours that is woken reads what woke it": (Keys.RENDEZVOUS, None,
         [(2, xget(-1, NEWS)), (1, set_(NEWS, b"host"))],
         [at(2, "wait"), at(1, "set", v=1), at(2, "go"), at(2, "get", v=1)]),
+    "keys of NVRx's barrier are recorded with their values": (Keys.RENDEZVOUS, None,
+        [(1, set_(SLOT, b"1") + multi_set(SLOT, b"2", b"/a", b"3") + compare(SLOT, b"2", b"4") + get(SLOT))],
+        [at(1, "set", key=SLOT_, size=1, value="1", v=1),
+         at(1, "multi_set", keys=[SLOT_], sizes=[1], values=["2"], vs=[2]),
+         at(1, "compare_set", key=SLOT_, size=1, value="4", expected="2", won=True, v=3),
+         at(1, "get", key=SLOT_, v=3)]),
     "keys of others are not recorded": (Keys.RENDEZVOUS, None,
         [(1, set_(b"/a", b"torch.rendezvous. is in its value") + get(b"/a") + push(b"/q", b"") + pop(b"/q"))], []),
     "a refused request says why and counts no version": (Keys.ALL, None,
