@@ -107,7 +107,7 @@ def _cell(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     known = [*registry.findings().values()]
-    for package in dict.fromkeys(each.of for each in known if replays.script(each).is_file()):
+    for package in dict.fromkeys(each.of for each in known):
         yield FOLDER / f"{package.lower()}.md", report(package, [each for each in known if each.of == package])
     yield FOLDER / "track-record.md", track_record()
 
