@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.property_tests.adapters.campaigns.pieces import pieces
+from trystate.property_tests.adapters.campaigns.kinds import kinds
+from trystate.property_tests.adapters.campaigns.pieces import Piece, pieces
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
@@ -212,7 +213,15 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
 
 
 def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster() -> None:
-    make = partial(pieces, ["engine", "ours", "rooms", "members"], 25, 30, 3)
+    names = ["engine", "ours", "rooms", "members"]
+    make = partial(pieces, names, 25, 30, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setattr(kinds()[name], "batch", 16)
+        tasks_on_a_cluster_have_the_tallies_of_tasks_here(make)
+
+
+def tasks_on_a_cluster_have_the_tallies_of_tasks_here(make: Callable[[], list[Piece]]) -> None:
     tasks = make()
     with doubled(seed=3, losses={1: [lost()]}) as double, Cluster("local", tasks, make, jobs=2) as cluster:
         found = dict(cluster.results(range(len(tasks))))
@@ -254,7 +263,7 @@ MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
         rewritten(Cluster.__exit__, "self._open.close()", "pass"),
         test_an_error_of_a_task_has_the_traceback_of_its_worker),
     "a piece is without its last seed": (
-        rewritten(pieces, "min(stop, at + batch)", "min(stop, at + batch) - 1"),
+        rewritten(pieces, "min(gap.stop, at + batch)", "min(gap.stop, at + batch) - 1"),
         test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster),
 }  # fmt: skip
 
