@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.campaigns.kinds import kinds
-from trystate.property_tests.adapters.campaigns.pieces import Piece, pieces
+from trystate.property_tests.adapters.campaigns.pieces import pieces
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, doubled
 from trystate.search import cluster
@@ -204,16 +204,11 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
 # ---- campaigns
 
 
-def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster() -> None:
+def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["engine", "ours", "rooms", "members"]
+    for name in names:
+        monkeypatch.setattr(kinds()[name], "batch", 16)
     make = partial(pieces, names, 25, 30, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in names:
-            patch.setattr(kinds()[name], "batch", 16)
-        tasks_on_a_cluster_have_the_tallies_of_tasks_here(make)
-
-
-def tasks_on_a_cluster_have_the_tallies_of_tasks_here(make: Callable[[], list[Piece]]) -> None:
     tasks = make()
     with doubled(seed=3, losses={1: [lost()]}) as double, Cluster("local", tasks, make, jobs=2) as cluster:
         found = dict(cluster.results(range(len(tasks))))
