@@ -37,13 +37,15 @@ from trystate.model.store.operations import OPERATIONS
 from .systems import *
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "rendezvous": Rendezvous, "state-holders": Holders, "deadlines": Deadlines,
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
-    "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
+    "handshake": Handshake, "start-ups": StartUps, "waits": Waits, "watches": Watches,
+    "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
-    "nvrx-barrier": NvrxBarrier, "lighthouse": Lighthouse, "quorum-managers": Managers,
+    "nvrx-barrier": NvrxBarrier, "symmetric-memory": Exchanges, "reconfigure": Reconfigure,
+    "lighthouse": Lighthouse, "quorum-managers": Managers,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {

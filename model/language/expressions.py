@@ -65,7 +65,6 @@ class Role(enum.Enum):
 
 
 _serials = itertools.count()
-_interned: weakref.WeakValueDictionary[tuple[Any, ...], Expr] = weakref.WeakValueDictionary()
 _NONE = frozenset["Expr"]()
 
 
@@ -83,7 +82,8 @@ class Expr:
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
         key = op, sort, args
-        found = _interned.get(key)
+        kept = _interned.get(key)
+        found = kept and kept()
         if found is None:
             found = object.__new__(cls)
             found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
@@ -94,7 +94,8 @@ class Expr:
                     free = x.free if not free or free is x.free else free | x.free
             found.reach = reach - 1 if reach and op in QUANTIFIERS else reach
             found.free = frozenset((found,)) if op == "var" else free
-            _interned[key] = found
+            kept = _interned[key] = _Kept(found, _forget)
+            kept.key = key
         return found
 
     @property
@@ -233,6 +234,23 @@ class Expr:
         return or_(*(self == value for value in values))
 
 
+class _Kept(weakref.ref[Expr]):
+    """A tree in the table of trees, as long as it is used. A `WeakValueDictionary` does the same in Python code."""
+
+    __slots__ = ("key",)
+
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Kept] = {}
+
+
+def _forget(kept: Any) -> None:
+    """The tree is not used any more. Another tree with its key may be in the table already."""
+    if _interned.get(kept.key) is kept:
+        del _interned[kept.key]
+
+
 def const(value: int, sort: Sort) -> Expr:
     if sort.least < 0 <= value and sort.kind == "index":
         sort = index_sort(sort.name, sort.most + 1)  # a member is one tree, also where it may be absent
@@ -304,15 +322,17 @@ def boolean(value: Any, what: str) -> Expr:
 
 
 def _same_sort(a: Expr, b: Expr, what: str) -> None:
+    if a.sort is b.sort:
+        return
     alike = a.sort.name == b.sort.name if a.sort.kind == "index" else a.sort is b.sort or a.sort.kind == "int"
     if a.sort.kind != b.sort.kind or not alike:
         source.refuse(f"cannot {what} {a} ({a.sort.name}) and {b} ({b.sort.name})")
 
 
 def equal(a: Expr, b: Expr) -> Expr:
-    _same_sort(a, b, "compare")
     if a is b:
         return TRUE
+    _same_sort(a, b, "compare")
     if a.op == b.op == "const":
         return TRUE if a.args[0] == b.args[0] else FALSE
     if a.op == "const" or (b.op != "const" and a.serial > b.serial):
@@ -365,7 +385,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 def not_(value: Any) -> Expr:
     """True where the condition does not hold; the same as `~`."""
-    a = boolean(value, "~")
+    a = value if type(value) is Expr and value.sort is BOOL else boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
     return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)
@@ -376,7 +396,7 @@ def and_(*values: Any) -> Expr:
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
-        expr = value if isinstance(value, Expr) and value.sort is BOOL else boolean(value, "&")
+        expr = value if type(value) is Expr and value.sort is BOOL else boolean(value, "&")
         for part in expr.args if expr.op == "and" else (expr,):
             if part is FALSE or part in denied or (part.op == "not" and part.args[0] in parts):
                 return FALSE
@@ -515,11 +535,12 @@ _BUILD: dict[str, Callable[..., Expr]] = {
 
 def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
     """The same operator on other arguments, folded again."""
-    if expr.op in QUANTIFIERS:
-        return quantifier(expr.op, args[0], args[1])
+    build = _BUILD.get(expr.op)
+    if build is not None:
+        return build(*args)
     if expr.op == "read":
         return read(args[0], args[1:], expr.sort)
-    return _BUILD[expr.op](*args)
+    return quantifier(expr.op, args[0], args[1])
 
 
 def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
@@ -528,29 +549,37 @@ def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | N
     Calls with the same mapping may share `memo`.
     """
     memo = {} if memo is None else memo
+    found = memo.get(expr)
+    if found is not None:
+        return found
     for value in mapping.values():
         assert value.reach == 0, f"{value} was taken out of a quantifier: open it first"
     memo.update(mapping)
     named = [key.free for key in mapping]
-    return _substitute(expr, memo, frozenset[Expr]().union(*named) if all(named) else None)
-
-
-def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] | None) -> Expr:
-    """`memo` has the replacements; if `variables` is given, a tree without any of them stays as it is."""
+    variables = frozenset[Expr]().union(*named) if all(named) else None
     found = memo.get(expr)
     if found is not None:
         return found
     if variables is not None and variables.isdisjoint(expr.free):
         return expr
+    return _substitute(expr, memo, variables)
+
+
+def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] | None) -> Expr:
+    """`memo` has the replacements; if `variables` is given, a tree without any of them stays as it is."""
     if expr.op in ("const", "var", "bound"):
         return expr
     args: list[Any] = []
+    same = True
     for x in expr.args:
-        if isinstance(x, Expr) and (variables is None or not variables.isdisjoint(x.free)):
-            args.append(_substitute(x, memo, variables))
+        if type(x) is Expr and (variables is None or not variables.isdisjoint(x.free)):
+            found = memo.get(x)
+            if found is None:
+                found = _substitute(x, memo, variables)
+            same = same and found is x
+            args.append(found)
         else:
             args.append(x)
-    same = all(map(operator.is_, args, expr.args))
     found = memo[expr] = expr if same else rebuild(expr, tuple(args))
     return found
 

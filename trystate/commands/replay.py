@@ -1,6 +1,6 @@
 """`trystate replay`: shows a known defect twice: in the model's shortest counterexample, and on the real torch.
 
-A defect of torch 1.9 is shown in the model only.
+A defect of torch 1.9 and of torchcomms is shown in the model only.
 """
 
 from __future__ import annotations
@@ -64,10 +64,19 @@ def _list() -> None:
 
 
 def _report(finding: Finding) -> int:
-    if releases.is_out_of_reach(finding):
-        raise UsageError(f"{finding.number} has no report and no script: it was last seen in torch {finding.until}")
+    if reason := _not_replayed(finding):
+        raise UsageError(f"{finding.number} has no report and no script: {reason}")
     print(replays.report(finding), end="")
     return Exit.OK
+
+
+def _not_replayed(finding: Finding) -> str:
+    """Why no script replays a finding; empty if one does."""
+    if replays.script(finding).is_file():
+        return ""
+    if finding.of != "torch":
+        return f"its model was written from the source of {finding.of}, which was not run"
+    return f"it was last seen in torch {finding.until}, and no torch that can be installed has it"
 
 
 def _show_in_model(finding: Finding) -> None:
@@ -88,9 +97,8 @@ def _show_in_model(finding: Finding) -> None:
 
 
 def _replay_on_torch(finding: Finding) -> int:
-    if releases.is_out_of_reach(finding):
-        last = f"{finding.number} was last seen in torch {finding.until}"
-        print(f"\nNot replayed: {last}, and no torch that can be installed has it.")
+    if reason := _not_replayed(finding):
+        print(f"\nNot replayed: {reason}.")
         return Exit.OK
     package = PACKAGES.get(finding.of)
     problem = torch_problem() or (package.problem() if package else None)

@@ -118,7 +118,7 @@ def verify(args: argparse.Namespace) -> int:
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)), "--html")
-    print_results(results, args.report, asked=asked, torch=_torch(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results), idle=bool(_classes(args)))
     return results.exit
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from trystate.model.errors import UnavailableError
 
+from ...host.tls import Tls
 from ..limits import Limits
 from ..record.format import Keys
 from ..record.recorder import Recorder
@@ -60,6 +61,7 @@ class ServerProcess:
         secret: bytes | None,
         start_seconds: float = START_SECONDS,
         record: str | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Return when the server serves. Raises UnavailableError, or StartTimeout after `start_seconds`.
 
@@ -82,6 +84,7 @@ class ServerProcess:
             "limits": dataclasses.asdict(limits),
             "secret": None if secret is None else secret.hex(),
             "record": record,
+            "tls": tls and tls.folder,
         }
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -128,7 +131,9 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.wait()
 
 
-def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None) -> None:
+def child(
+    descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None, tls: str | None
+) -> None:
     """Serve in the child process until the parent closes the pipe or ends."""
     # These signals come from a terminal, or from a supervisor that ends a whole process group. The server ignores them:
     # the parent decides when its clients no longer need the server.
@@ -151,7 +156,7 @@ def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | 
     listener = socket.socket(fileno=descriptor)
     known = None if secret is None else bytes.fromhex(secret)
     with _recorder(record, log) as recorder:
-        serve(partial(Driver, listener, Limits(**limits), known, log, recorder), started)  # type: ignore[arg-type]
+        serve(partial(Driver, listener, Limits(**limits), known, log, recorder, tls and Tls(tls)), started)  # type: ignore[arg-type]
     log.close()
 
 
@@ -200,6 +205,7 @@ class ServerThread:
         secret: bytes | None,
         write: Callable[[str], object] | None,
         start_seconds: float = START_SECONDS,
+        tls: Tls | None = None,
     ) -> None:
         """Return when the server serves. Raises StartTimeout after `start_seconds`; the thread then ends by itself."""
         started: Future[Callable[[], None]] = Future()
@@ -207,7 +213,7 @@ class ServerThread:
 
         def run() -> None:
             try:
-                serve(partial(Driver, listener, limits, secret, log), report)
+                serve(partial(Driver, listener, limits, secret, log, tls=tls), report)
             except BaseException as error:
                 if started.done():
                     raise

@@ -267,16 +267,6 @@ def test_a_tensor_that_was_received_is_the_childs_own_in_a_fork(shared: tuple[Ar
     assert arena._map[kept_slot] and bool((kept == 1).all())
 
 
-def test_a_slot_that_ends_while_a_child_copies_is_freed_after_it(shared: tuple[Arena, Window]) -> None:
-    arena, window = shared
-    slot, tensor = received(arena, window, 1.0)
-    window.hold()
-    del tensor
-    assert arena._map[slot]
-    window.let_go()
-    assert not arena._map[slot]
-
-
 @given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 5)), max_size=40))
 def test_no_two_tensors_lie_on_each_other(steps: list[tuple[int, int]]) -> None:
     arena = Arena(1 << 17)
