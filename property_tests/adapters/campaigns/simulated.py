@@ -120,7 +120,9 @@ KINDS = (
     Simulated("engine", "our engine and the decisions of our agent", CORES, swarm.World.settle_seconds, 100),
     Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS, 40),
     Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS, 50),
-    Simulated("members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150),
+    Simulated(
+        "members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150
+    ),
     Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, SETTLE_SECONDS, 4),
 )
 assert torch_rendezvous  # loaded before a process is forked
