@@ -1,7 +1,7 @@
 """`trystate simulate`: campaigns of random cases, one case again, or a crowd of nodes.
 
 Theory of operation. The pieces of a campaign (`adapters/campaigns/pieces`) are tasks of `processes.Processes`, or of a
-Ray cluster. Each result is added to the notebook at once, so that Ctrl-C, or a kill, loses only the pieces under way.
+Ray cluster. Each result is added to the notebook at once: Ctrl-C or a kill loses only the pieces under way.
 The first Ctrl-C ends the campaign after the next piece, a second one at once.
 """
 
@@ -37,7 +37,7 @@ from ..report.results import plural
 if TYPE_CHECKING:
     from trystate.property_tests.adapters.campaigns.notebook import Notebook
 
-SECONDS = 60.0  # of a campaign without another limit
+SECONDS = 60.0  # limit of a campaign without another limit
 PIECES_EACH = 4_000  # pieces of a kind, if time is the limit: for a longer time a piece has more seeds
 
 

@@ -7,7 +7,7 @@ steps and faults, and each case that fails. `notebook` adds the tallies, and kee
 the same command continues there.
 
 - `simulated`: the engine, our handlers and torch's, and members of rooms, in the simulator.
-- `walks`: random walks of the models of agents, stores, groups and autograd, with the real classes beside them.
+- `walks`: random walks of the models of agents, stores, groups and autograd, which the real classes take too.
 - `kinds` has all kinds by name. Some need parts of the tests, and run in a checkout only.
 
 Rule: a campaign that finds nothing must be able to find something. After each hundred seeds of a kind a fault is

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,5 @@ def commit_here() -> str:
         head = subprocess.run([*argv, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
         changed = subprocess.run([*argv, "status", "--porcelain", "--", "*.py"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        from trystate.version import installed
-
-        return f"release {installed('trystate')}"
+        return f"release {version('trystate')}"
     return head.stdout.strip() + "+" * bool(changed.stdout.strip())

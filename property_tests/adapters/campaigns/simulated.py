@@ -1,7 +1,7 @@
 """Cases of the simulator: schedules of faults, on engines, whole handlers and members of rooms.
 
-On torch's handlers a violated property is a finding of torch's, which the faults of the smallest run tell from others;
-the same schedule must leave every property of ours true.
+On torch's handlers a violated property is a finding of torch's: the property and the faults of the smallest run decide
+which one. Ours must keep every promise in the same schedule.
 """
 
 from __future__ import annotations
@@ -116,11 +116,14 @@ def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
     return [*lines, f"again: {again(done.subject.name, done.schedule.seed, nodes)}"] if done.fails else lines
 
 
+RESTS = swarm.World.settle_seconds
 KINDS = (
-    Simulated("engine", "our engine and the decisions of our agent", CORES, swarm.World.settle_seconds, 100),
+    Simulated("engine", "our engine and the decisions of our agent", CORES, RESTS, 100),
     Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS, 40),
     Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS, 50),
-    Simulated("members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150),
+    Simulated(
+        "members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150
+    ),
     Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, SETTLE_SECONDS, 4),
 )
 assert torch_rendezvous  # loaded before a process is forked

@@ -1,12 +1,12 @@
-"""Random walks of the models of agents, stores, groups and autograd, with the real classes beside them.
+"""Random walks of the models of agents, stores, groups and autograd, which the real classes take too.
 
-Theory of operation. A seed chooses a system of a list, and then one enabled step after the other, each of which the
-subject takes too: its state must be the model's. Forbidden steps are tried on the way. Then faults stop, and the walk
-goes on with the steps of the protocol alone, the one that has waited longest first, until there is none left or
-nothing new happens: each part that waits must have been answered by then, where the model says so.
+Theory of operation. A seed chooses a system of a list, and then one enabled step after the other. The subject takes
+each step too, and must then show the state of the model. Forbidden steps are tried on the way. Then faults stop, and
+the walk continues with the steps of the protocol alone, the one that has waited longest first, until no step is left
+or a state returns. Where the model has no step left, each part that waits must have been answered.
 
-A property that the model violates on the way is a finding of torch's, which its class beside the model shows as well;
-in an edition of ours it is a defect.
+A property that the model violates on the way is a finding of torch's, and torch's class, which has taken the same
+steps, shows it as well; in an edition of ours it is a defect.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from ..torch_groups.names import TorchNames, TorchRegistry
 from .cases import Case
 from .cases import Kind as KindOfCase
 
-STEPS = 60  # of a walk with faults
-HEALED_STEPS = 400  # of a walk without, at most
+STEPS = 60  # steps of a walk with faults
+HEALED_STEPS = 400  # limit of its steps after the faults
 TRIED = 0.2  # the probability that a forbidden step is tried in a state
 PLANS: tuple[Run, ...] = (*agents.PLAN, *autograd.PLAN, *groups.PLAN, *stores.PLAN)
 NUMBERS = {f.name: f.number for each in (agents, autograd, groups, stores) for f in each.FINDINGS.values()}
@@ -84,7 +84,7 @@ def bound(prop: Property) -> Iterator[Binding]:
 
 
 class Walk:
-    """One walk of a system beside its subject."""
+    """One walk of a system, and of its subject."""
 
     def __init__(self, interpreter: Interpreter, subject: Subject, chance: Random) -> None:
         self.interpreter, self.system, self.chance = interpreter, interpreter.system, chance
@@ -247,7 +247,7 @@ def _stored(cases: tuple[our_store.Case, ...], server: Callable[[ExitStack], Any
     return Subjects(systems, lambda system, place: made[id(system)].subject(system, place), server)
 
 
-LEFT_OUT = ("deaf", *(("signal",) if is_before("2.8") else ()))  # that torch's loop beside the model does not have
+LEFT_OUT = ("deaf", *(("signal",) if is_before("2.8") else ()))  # faults that the subject of torch's loop does not have
 KINDS = (
     Walks("agents", "the decisions of our agent, and the ranks of its workers",
           Subjects(_planned(Agents, Agent.TRYSTATE), _alone(AgentSteps)),

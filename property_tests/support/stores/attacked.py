@@ -205,7 +205,7 @@ def clients(folder: Path, make: str, where: str, seed: int, count: int, threads:
 def disturb(
     chance: random.Random, living: list[Child], seconds: float, stopped_seconds: float, *pids: int
 ) -> Counter[str]:  # fmt: skip
-    """For some seconds, stop and continue processes, those of servers (`pids`) for longer; kill one client.
+    """For some seconds, stop and continue processes (servers, which `pids` names, for longer); kill one client.
 
     Returns the numbers of these faults.
     """

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
+from trystate.property_tests.adapters.campaigns.kinds import kinds
 from trystate.property_tests.adapters.campaigns.pieces import pieces
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, doubled
@@ -203,8 +204,11 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
 # ---- campaigns
 
 
-def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster() -> None:
-    make = partial(pieces, ["engine", "ours", "rooms", "members"], 25, 30, 3)
+def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["engine", "ours", "rooms", "members"]
+    for name in names:
+        monkeypatch.setattr(kinds()[name], "batch", 16)
+    make = partial(pieces, names, 25, 30, 3)
     tasks = make()
     with doubled(seed=3, losses={1: [lost()]}) as double, Cluster("local", tasks, make, jobs=2) as cluster:
         found = dict(cluster.results(range(len(tasks))))

@@ -1,4 +1,4 @@
-"""docs/ledger.md is made from its files, and what it says of a finding or a defect of ours can be looked up."""
+"""docs/ledger.md is made from its files, and names findings, kinds and tests that exist."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_finding_that_no_case_meets_lacks_something_that_is_named() -> None:
     assert not met & lacks.keys()
 
 
-def test_what_keeps_a_defect_out_exists() -> None:
+def test_a_defect_has_a_test_or_a_campaign_that_exists() -> None:
     for defect in texts()["defect"]:
         assert re.fullmatch("[0-9a-f]{8}", defect["mended"])
         for kept in defect["kept_out"]:
