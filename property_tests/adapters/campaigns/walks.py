@@ -36,6 +36,7 @@ from trystate.model.groups.creation import Groups
 from trystate.model.groups.registry import Registry
 from trystate.model.language import Form, Kind, State, System
 from trystate.model.language.properties import Property
+from trystate.model.rendezvous import findings as rendezvous
 from trystate.model.store import findings as stores
 
 from ...harness.side_by_side import SideBySide
@@ -54,7 +55,7 @@ HEALED_STEPS = 400  # limit of its steps after the faults
 TRIED = 0.2  # the probability that a forbidden step is tried in a state
 PLANS: tuple[Run, ...] = (*agents.PLAN, *autograd.PLAN, *groups.PLAN, *stores.PLAN)
 NUMBERS = {f.name: f.number for each in (agents, autograd, groups, stores) for f in each.FINDINGS.values()}
-NUMBERS |= {f.name: f.number for f in agents.RENDEZVOUS.values()}
+NUMBERS |= {f.name: f.number for f in rendezvous.FINDINGS.values()}
 
 
 def explained(system: type[System], edition: Any, faults: tuple[str, ...]) -> Mapping[str, str]:
