@@ -417,7 +417,7 @@ class _SharedTrails(Trails):
         self._engine = engine
 
     def _plausible(self, guesses: Columns, level: Level) -> Columns:
-        return guesses  # to ask every rank takes longer than the step
+        return guesses  # a look-up is a message to every rank: it takes longer than the step
 
     def _within(self, keys: Keys, level: Level) -> Mask:
         mine = np.flatnonzero(Trails._within(self, keys, level)).tolist() if len(level) else []
