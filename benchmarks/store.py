@@ -33,13 +33,16 @@ from typing import Any
 import torch.distributed as dist
 from common import LOOPBACK, SERVERS, Part, Sides, cells, in_turns, on_both, options, run, seconds, show, spread
 
+from trystate.impl.host.tls import Tls
 from trystate.impl.store.wire import I64
 from trystate.property_tests.adapters.our_store import wire as wire
 from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.support.certificates import authority, certified
 from trystate.property_tests.support.stores.recorded import Command
-from trystate.store import TCPStore
+from trystate.store import TCPStore, TCPStoreServer
 
 TIMEOUT = timedelta(seconds=120)
+IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so it may be in use elsewhere
 
 
 # ---- one client
@@ -162,16 +165,18 @@ def operations(servers: Sides, rounds: int, share: float) -> None:
 class Crowd:
     """Clients of one server in one process, which act together."""
 
-    def __init__(self, server: Server, size: int) -> None:
+    def __init__(self, port: int, size: int) -> None:
         self.sockets: list[socket.socket] = []
         self.selector = selectors.DefaultSelector()
-        for _ in range(size):
-            sock = socket.create_connection((LOOPBACK, server.port))
+        for number in range(size):
+            sock = socket.socket()
+            sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            sock.bind((f"127.0.0.{number // 8000 + 1}", 0))  # Linux is slow to find the 14,117th port of one address
+            sock.connect((LOOPBACK, port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.selector.register(sock, selectors.EVENT_READ)
             self.sockets.append(sock)
-        self.say(wire.VALIDATE)
-        self.say(wire.PING)
+            sock.sendall(wire.VALIDATE + wire.PING)
         assert set(self.hear(len(wire.NONCE))) == {wire.NONCE}
 
     def say(self, request: bytes) -> None:
@@ -214,12 +219,13 @@ def with_crowds(
     servers: Mapping[str, Server | Command], size: int, rounds: int, measure: Callable[[Crowd, int], float]
 ) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
-        crowds = {name: stack.enter_context(contextlib.closing(Crowd(each, size))) for name, each in servers.items()}
+        made = {name: Crowd(each.port, size) for name, each in servers.items()}
+        crowds = {name: stack.enter_context(contextlib.closing(crowd)) for name, crowd in made.items()}
         return in_turns(rounds, crowds, measure)
 
 
 def connecting(size: int) -> Callable[[Server, int], float]:
-    return lambda server, _: seconds(lambda: Crowd(server, size).close()) * 1e3
+    return lambda server, _: seconds(lambda: Crowd(server.port, size).close()) * 1e3
 
 
 def crowds(servers: Sides, rounds: int, sizes: tuple[int, ...]) -> None:
@@ -248,7 +254,7 @@ def growth(servers: Sides, rounds: int, clients: tuple[int, ...], keys: tuple[in
         lines.append([title, *cells(found), *memory])
 
     for size in clients:
-        crowd = [Crowd(server, size) for server in servers.values()]
+        crowd = [Crowd(server.port, size) for server in servers.values()]
         line(f"{size:,} idle clients", [f"{each / 1024:.1f} KiB each" for each in used(size)])
         for one in crowd:
             one.close()
@@ -312,6 +318,40 @@ def recorded(rounds: int, share: float, requests: int) -> None:
     show("A server with a record, and without", heads, lines)
 
 
+def connect(store: Any, n: int, fresh: str) -> None:
+    for _i in range(n):
+        with store.clone() as other:
+            assert other.check(["k0"])
+
+
+def large(store: Any, n: int, fresh: str) -> None:
+    value = "v" * (1 << 20)
+    for _i in range(n):
+        store.set(fresh, value)
+        assert len(store.get(fresh)) == len(value)
+
+
+def protected(rounds: int, share: float) -> None:
+    """Our client and server with nothing, with a secret, to which each record is bound, and with TLS, in turns."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        tls = Tls(str(certified(authority(folder / "ca"), folder / "files")))
+        kinds: dict[str, dict[str, Any]] = {"without": {}, "secret": {"secret": bytes(16)}, "tls": {"tls": tls}}
+        servers = {name: stack.enter_context(TCPStoreServer(**kind)) for name, kind in kinds.items()}
+        clients: Sides = {
+            name: stack.enter_context(TCPStore(LOOPBACK, servers[name].port, timeout=TIMEOUT, **kind))
+            for name, kind in kinds.items()
+        }
+        for store in clients.values():
+            store.set("k0", "value")
+        some = (*OPERATIONS[:4], Operation("set and get of 1 MiB", large, 10), Operation("connect", connect, 20, 3))
+        lines = [
+            [f"{one.title}, µs", *cells(found, over_first=True)] for one, found in bursts(clients, some, rounds, share)
+        ]
+    heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
+    show("A store with a secret, with TLS, and without", heads, lines)
+
+
 def resident_bytes(pid: int) -> int:
     """The memory that a process occupies now (`/proc/PID/statm`)."""
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -336,6 +376,7 @@ PARTS: dict[str, Part] = {
     "operations": on_both(operations, (0.1,), (1.0,)),
     "crowds": on_both(crowds, ((16,),), ((64, 512),)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
+    "protected": lambda quick, rounds: protected(rounds, 0.1 if quick else 1.0),
     "growth": on_both(growth, ((16,), (200,)), ((64, 512), (1_000, 100_000))),
 }
 

@@ -21,8 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import protocols
 import steps
-from pages import settled
+from pages import finding_link, row, settled
 
 from trystate import registry
 from trystate.model import releases
@@ -111,10 +112,6 @@ def larger() -> list[Checked]:
     return [Checked(run, each) for run, each in zip(LARGER, found, strict=True)]
 
 
-def row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |\n"
-
-
 def verdicts(plan: list[Checked]) -> str:
     text = NOTE + "# Which property holds in which edition under which faults\n\n"
     text += (
@@ -159,11 +156,6 @@ def _cell(group: list[Checked], name: str, shown: Callable[[str], str] = registr
         found = {n for c in asked for n in c.run.findings.get(name, ())}
         return " ".join(shown(n) for n in sorted(found, key=lambda n: natural(registry.finding_number(n))))
     return "" if not asked else "*idle*" if all(c.is_idle(name) for c in asked) else "✓"
-
-
-def _linked(finding: str) -> str:
-    number = registry.finding_number(finding)
-    return f"[{number}](findings.md#{number.lower()}-{finding})"
 
 
 def _searches(mine: list[Checked]) -> str:
@@ -290,7 +282,7 @@ def stores(plan: list[Checked]) -> str:
 def _by_edition(mine: list[Checked], editions: Iterable[enum.Enum]) -> str:
     text = row("property", "claim", *(e.name for e in editions)) + row("---", "---", *(":-:" for _ in editions))
     for name, doc in _promises(mine).items():
-        cells = (_cell([c for c in mine if c.run.edition is e], name, _linked) for e in editions)
+        cells = (_cell([c for c in mine if c.run.edition is e], name, finding_link) for e in editions)
         text += row(f"`{name}`", doc, *cells)
     return text
 
@@ -414,6 +406,7 @@ PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
     },
     "agent.md": {"steps": lambda _: steps.table("agent.md")},
     "rendezvous.md": {"steps": lambda _: steps.table("rendezvous.md"), "nightly": nightly},
+    "protocols.md": {"protocols": lambda plan: protocols.table(plan + larger(), PROOFS)},
 }
 
 

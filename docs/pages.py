@@ -6,6 +6,17 @@ import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trystate import registry
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def finding_link(finding: str) -> str:
+    number = registry.finding_number(finding)
+    return f"[{number}](findings.md#{number.lower()}-{finding})"
+
 
 def settled(
     parser: argparse.ArgumentParser,

@@ -144,23 +144,27 @@ def has(version: str, finding: Finding) -> bool:
 
 def is_over(version: str, finding: Finding) -> bool:
     """Whether a version is newer than the last one that has a finding."""
-    return bool(finding.until) and _series(version) > _series(finding.until)
+    return finding.of == "torch" and bool(finding.until) and _series(version) > _series(finding.until)
 
 
 def is_out_of_reach(finding: Finding) -> bool:
     """Whether no row has a finding, only older releases: the model shows it, and no torch can replay it."""
-    return finding.of == "torch" and is_over(OLDEST.tried, finding)
+    return is_over(OLDEST.tried, finding)
+
+
+def is_reported(finding: Finding) -> bool:
+    """Whether the newest release of torch has a finding; a defect of another package is always reported."""
+    return finding.of != "torch" or has(NEWEST.tried, finding)
 
 
 def span(finding: Finding) -> str:
-    """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, `all`, or another package."""
-    if finding.of != "torch":
-        return finding.of
+    """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, `all`, `NVRx since 0.6.0`."""
+    of = "" if finding.of == "torch" else f"{finding.of} "
     if finding.since == finding.until:
-        return finding.since or "all"
+        return f"{of}{finding.since or 'all'}"
     if not finding.since:
-        return f"up to {finding.until}"
-    return f"{finding.since} to {finding.until}" if finding.until else f"since {finding.since}"
+        return f"{of}up to {finding.until}"
+    return f"{of}{finding.since} to {finding.until}" if finding.until else f"{of}since {finding.since}"
 
 
 def absence(version: str, finding: Finding) -> str:

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trystate.impl.store.record.format import OURS, TORCH, Keys
+from trystate.impl.store.record.format import BARRIER, OURS, TORCH, Keys
 from trystate.model.checker.linearizability import Broken, Call, Specification, judge
 from trystate.model.errors import LimitReached
 from trystate.model.store.vocabulary import Edition
@@ -215,7 +215,7 @@ class Histories:
     def _known(self, key: str) -> KnownKey:
         if key in self._keys:
             return self._keys[key]
-        return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
+        return self._unseen if self._all or any(part.decode() in key for part in (TORCH, OURS, BARRIER)) else ANYTHING
 
     def damaged(self, place: str) -> None:
         """Forget all keys: a line of the record at this place cannot be read, and may concern any key."""

@@ -34,7 +34,7 @@ class Live:
         self.runs = Runs(
             lambda protocol: Options() if protocol is Protocol.OURS else Options(None, None, terms.interval, attempts)
         )
-        self._told: dict[str, int] = {}  # key of a follower -> number of its reported problems
+        self._told: dict[int, int] = {}  # id of a follower -> number of its reported problems
 
     def take(self, look: Look) -> list[Notice]:
         """Take the next look; returns the notices."""
@@ -72,7 +72,8 @@ class Live:
         self.runs.feed(line)
         if self.watch.machines is not None:
             self.watch.machines.line(look.line)
-        for key, follower in self.runs.followers.items():
+        for follower in self.runs.all:
+            key = id(follower)
             known = self._told.get(key, 0)
             texts += [_said(each) for each in follower.problems[known:] if each.harm]
             self._told[key] = len(follower.problems)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from trystate.impl.host.tls import Tls
 from trystate.impl.rendezvous.errors import RendezvousError
 from trystate.model.errors import UnavailableError, UsageError
 
@@ -54,7 +55,7 @@ def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
 
 
 @contextmanager
-def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str = HOST) -> Iterator[None]:
+def of_a_job(endpoint: str, job: str, secret: bytes | None, tls: Tls | None, port: int) -> Iterator[None]:
     """Serve the numbers of a job while the block runs: a separate thread looks at the store every second.
 
     A store that does not exist yet or has ended is a number (`trystate_up`), and not an error.
@@ -64,9 +65,9 @@ def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str
         UsageError: the port cannot be listened on.
     """
     watch, stop = Watch(job, endpoint), threading.Event()
-    end = serve(watch, port, host)
+    end = serve(watch, port, HOST)
     thread = threading.Thread(
-        target=_follow, args=(watch, endpoint, secret, stop), name="trystate metrics", daemon=True
+        target=_follow, args=(watch, endpoint, secret, stop, tls), name="trystate metrics", daemon=True
     )
     thread.start()
     try:
@@ -77,14 +78,14 @@ def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str
         end()
 
 
-def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.Event) -> None:
+def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.Event, tls: Tls | None = None) -> None:
     def pause(seconds: float) -> None:
         nodes = len(watch.state.members) if watch.state is not None else 0
         stop.wait(max(seconds, nodes / LOOKS_PER_SECOND))
 
     while not stop.is_set():
         try:
-            for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=pause):
+            for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, tls, pause=pause):
                 if stop.is_set():
                     return
                 watch.silence(look.quiet, look.why) if look.why else watch.look(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trystate.impl.host.tls import Tls
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.store.record.format import LINE_BYTES_MAX
 from trystate.model.errors import UsageError
@@ -48,7 +49,7 @@ class Look:
 
 
 def polled(
-    endpoint: str, job: str, secret: bytes | None, interval: float,
+    endpoint: str, job: str, secret: bytes | None, interval: float, tls: Tls | None = None, *,
     clock: Callable[[], float] = time.monotonic, pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
     """The states of a job, read from the store at its endpoint every `interval` seconds, for ever.
@@ -60,7 +61,7 @@ def polled(
     answered: float | None = None
     while True:
         try:
-            with endpoint_store(endpoint, secret) as store:
+            with endpoint_store(endpoint, secret, tls) as store:
                 while True:
                     began = clock()
                     look = _asked(store, job, began, clock)

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.distributed import DistError
 
+from trystate.impl.host.tls import Tls
 from trystate.impl.host.visible import some
 from trystate.impl.rendezvous.endpoint import place
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousError
@@ -126,7 +127,7 @@ def rounded(seconds: float | None) -> float | None:
 
 
 @contextlib.contextmanager
-def endpoint_store(endpoint: str, secret: bytes | None) -> Iterator[Any]:
+def endpoint_store(endpoint: str, secret: bytes | None, tls: Tls | None = None) -> Iterator[Any]:
     """A client of the store at `host:port`, which is never served by this process.
 
     Raises:
@@ -135,7 +136,7 @@ def endpoint_store(endpoint: str, secret: bytes | None) -> Iterator[Any]:
     """
     host, port = place(Options("status", Settings(1, 1), endpoint=endpoint.strip()))
     try:
-        with TCPStore(host, port, timeout=timedelta(seconds=CONNECT_SECONDS), secret=secret) as store:
+        with TCPStore(host, port, timeout=timedelta(seconds=CONNECT_SECONDS), secret=secret, tls=tls) as store:
             yield store
     except RendezvousError:
         raise

@@ -21,6 +21,17 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def tls_option(p: argparse.ArgumentParser) -> None:
+    """Add the option of TLS, whose value is a `Tls` or None."""
+    p.add_argument("--tls", type=_tls, metavar="FOLDER", help="use TLS with tls.crt, tls.key and ca.crt of the folder")
+
+
+def _tls(folder: str) -> object:
+    from trystate.impl.host.tls import Tls
+
+    return Tls(folder)
+
+
 def natural(text: str) -> int:
     """An option's value: a whole number from 0 on."""
     if not text.isascii() or not text.isdigit():

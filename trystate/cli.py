@@ -26,7 +26,7 @@ COMMANDS = {  # each command, and the module of trystate.commands that has its f
     name: "operate" if name in ("status", "close", "drain") else name
     for name in (
         "verify", "search", "prove", "explore", "follow", "page", "diagram", "table", "export", "replay", "store",
-        "explain", "run", "watch", "status", "close", "drain", "doctor",
+        "explain", "run", "watch", "status", "close", "drain", "doctor", "simulate",
     )
 }  # fmt: skip
 

@@ -42,21 +42,31 @@ class Reporter:
         `costs` compare them: the time left is computed from the remaining costs and the rate so far.
         """
         count = TaskCount(names, costs)
-        if self._console.is_terminal:
-            with self._live(count.line()):
+        with self.showing(count.line) as changed:
 
-                def done(number: int) -> None:
-                    count.done(number)
-                    self._doing = count.line()
+            def done(number: int) -> None:
+                count.done(number)
+                changed()
+
+            yield done
+
+    @contextmanager
+    def showing(self, line: Callable[[], str]) -> Iterator[Callable[[], None]]:
+        """Show a line that changes while the block runs; the block calls the result after each change."""
+        if self._console.is_terminal:
+            with self._live(line()):
+
+                def changed() -> None:
+                    self._doing = line()
                     self.detail("")
 
-                yield done
+                yield changed
             return
         over = threading.Event()
-        thread = threading.Thread(target=_print_lines, args=(count, over), daemon=True)
+        thread = threading.Thread(target=_print_lines, args=(line, over), daemon=True)
         thread.start()
         try:
-            yield count.done
+            yield lambda: None
         finally:
             over.set()
             thread.join()
@@ -104,14 +114,14 @@ class TaskCount:
         text = f"{total - len(self._costs)} of {total} done"
         if self._last and left < self._all:
             seconds = (time.monotonic() - self._began) * left / (self._all - left)
-            text += f", about {_shown(seconds)} left; the last: {self._last}"
+            text += f", about {shown(seconds)} left; the last: {self._last}"
         return text
 
 
-def _shown(seconds: float) -> str:
+def shown(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _print_lines(count: TaskCount, over: threading.Event) -> None:
+def _print_lines(line: Callable[[], str], over: threading.Event) -> None:
     while not over.wait(LINE_SECONDS):
-        print(count.line(), file=sys.stderr, flush=True)
+        print(line(), file=sys.stderr, flush=True)

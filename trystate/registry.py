@@ -37,13 +37,15 @@ from trystate.model.store.operations import OPERATIONS
 from .systems import *
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "rendezvous": Rendezvous, "state-holders": Holders, "deadlines": Deadlines,
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
-    "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
+    "handshake": Handshake, "start-ups": StartUps, "waits": Waits, "watches": Watches,
+    "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
-    "nvrx-barrier": NvrxBarrier,
+    "nvrx-barrier": NvrxBarrier, "symmetric-memory": Exchanges, "reconfigure": Reconfigure,
+    "lighthouse": Lighthouse, "quorum-managers": Managers,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -74,7 +76,7 @@ def lemmas(cls: type[System]) -> type[System] | None:
 
 def _areas() -> tuple[Any, ...]:
     """The modules with the plan and the findings of each area."""
-    areas = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx")
+    areas = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx", "torchft")
     return tuple(importlib.import_module(f"trystate.model.{area}.findings") for area in areas)
 
 

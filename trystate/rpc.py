@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.impl.host.tls import Tls
     from trystate.impl.rpc import functions
     from trystate.impl.rpc.agent import Agent, WorkerInfo
     from trystate.impl.rpc.allowed import FunctionSet
@@ -47,7 +48,7 @@ else:
 __all__ = [
     "Agent", "AgentClosed", "AgentExists", "Answer", "FrameRefused", "FunctionSet", "Incoming", "LimitExceeded",
     "Limits", "NoWorker", "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError",
-    "RpcError", "RpcTimeout", "UnknownWorker", "WorkerInfo", "all_gather", "async_execution", "barrier",
+    "RpcError", "RpcTimeout", "Tls", "UnknownWorker", "WorkerInfo", "all_gather", "async_execution", "barrier",
     "current_agent", "debug_info", "functions", "get_rpc_timeout", "get_worker_info", "init_rpc", "remote",
     "rpc_async", "rpc_sync", "set_rpc_timeout", "shutdown", "wait_all",
 ]  # fmt: skip

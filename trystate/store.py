@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.impl.host.tls import Tls
     from trystate.impl.store.base import Event, Store, Watch
     from trystate.impl.store.errors import *
     from trystate.impl.store.file.store import FileStore
@@ -32,5 +33,5 @@ __all__ = [
     "AddressRefused", "Change", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
     "GroupsDiffer", "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber",
     "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed",
-    "StoreError", "StoreTimeout", "TCPStore", "TCPStoreServer", "Watch", "WrongWorld",
+    "StoreError", "StoreTimeout", "TCPStore", "TCPStoreServer", "Tls", "TlsRefused", "Watch", "WrongWorld",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from trystate.model.errors import TrystateError, UsageError
 
 from ..host.addresses import host_and_port
 from ..store.client.client import Client
-from ..store.errors import NotSupported, SecretRefused
+from ..store.errors import NotSupported, SecretRefused, TlsRefused
 from ..store.file.store import FileStore
 from ..store.hash import HashStore
 from ..store.record.writer import check_free
@@ -74,7 +74,9 @@ def meet(options: Options) -> Endpoint:
     except RendezvousSettingsError:
         raise
     except (TrystateError, OSError) as error:
-        if isinstance(error, SecretRefused):
+        if isinstance(error, TlsRefused):
+            why = f"was reached, but there is no connection with TLS (tls in --rdzv-conf): {error}"
+        elif isinstance(error, SecretRefused):
             why = f"was reached, but the secret was refused (secret_file in --rdzv-conf): {error}"
         elif isinstance(error, NotSupported):
             why = f"was reached, but cannot be used: {error}"
@@ -109,7 +111,9 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
             raise RendezvousSettingsError(str(error)) from error
     if serves:
         try:
-            server = TCPStoreServer(_bound(host), port, secret=options.secret, record=options.record or None)
+            server = TCPStoreServer(
+                _bound(host), port, secret=options.secret, tls=options.tls, record=options.record or None
+            )
         except UsageError as error:
             if options.is_host:
                 raise
@@ -118,8 +122,8 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
         say(f"--record {options.record}: another node serves the endpoint, so nothing is recorded here")
     try:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
-        reach(Client(host, at, options.secret), options.read_timeout, say, unserved)
-        store = TCPStore(host, at, timeout=within, secret=options.secret)
+        reach(Client(host, at, options.secret, options.tls), options.read_timeout, say, unserved)
+        store = TCPStore(host, at, timeout=within, secret=options.secret, tls=options.tls)
         if server is not None:
             store.set(hosting.KEY, options.run_id)  # the job whose node serves the store
         owner = hosting.owner(store, options.run_id)

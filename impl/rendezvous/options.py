@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
@@ -18,10 +18,12 @@ from trystate.model.errors import UsageError
 
 from ..host.addresses import known_host
 from ..host.secret import read_secret
+from ..host.tls import Tls
 from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
 from .state import RANK_KEY_LENGTH_MAX, Settings
 
+T = TypeVar("T")
 NO_ID = "none"  # torchrun's name for a job without an id
 STORE_TYPES = ("tcp", "file", "memory")
 SECONDS_MAX = 365 * 86400.0
@@ -42,6 +44,7 @@ KNOWN = {
     "store_type":             "tcp: a server at the endpoint; file: the endpoint is a path; memory: one process",
     "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
     "secret_file":            "a file with the secret that each client of the endpoint must have",
+    "tls":                    "a folder with tls.crt, tls.key and ca.crt: the endpoint and its clients use TLS",
     "local_id":               "distinguishes the agents of one process",
     "agree_on":               "what all nodes run alike: program+arguments+nproc, fewer of these, or nothing",
     "rank_key":               "ranks follow it, and then the nodes' addresses: a text, or env:NAME for a variable",
@@ -73,6 +76,7 @@ class Options:
     store_type: str = "tcp"
     is_host: bool | None = None
     secret: bytes | None = field(default=None, repr=False)
+    tls: Tls | None = None
     local_id: int | None = None
     rank_key: str = ""
     record: str = ""
@@ -109,7 +113,8 @@ class Options:
             read_timeout=said.seconds("read_timeout", 60.0, least=0.001),
             store_type=said.one_of("store_type", STORE_TYPES),
             is_host=said.flag("is_host"),
-            secret=said.secret("secret_file"),
+            secret=said.read("secret_file", read_secret),
+            tls=said.read("tls", Tls),
             local_id=said.whole("local_id", 0, 0, 1 << 31) if "local_id" in params.config else None,
             rank_key=said.text("rank_key", RANK_KEY_LENGTH_MAX),
             record=said.file_of_a_server("record"),
@@ -212,11 +217,12 @@ class _Config:
             return False
         self.refuse(name, value, "give 1 or 0")
 
-    def secret(self, name: str) -> bytes | None:
+    def read(self, name: str, read: Callable[[str], T]) -> T | None:
+        """What `read` returns for a path; None without the option."""
         path = self._config.get(name)
         if path is None:
             return None
         try:
-            return read_secret(str(path))
+            return read(str(path))
         except UsageError as error:
             self.refuse(name, path, str(error))

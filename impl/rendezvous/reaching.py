@@ -94,7 +94,8 @@ def _met(client: Client, error: OSError | HungUp) -> str:
     if isinstance(error, TimeoutError):
         return (f"{client.where} accepts connections and does not answer: see whether that server hangs, or is not a "
                 "store")  # fmt: skip
-    return f"{client.where} accepts connections and hangs up: see the log of that server, or whether it is not a store"
+    return (f"{client.where} accepts connections and hangs up: see the log of that server, whether both sides use TLS, "
+            "or whether it is not a store")  # fmt: skip
 
 
 def _question(client: Client) -> bytes | None:

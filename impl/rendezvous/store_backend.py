@@ -168,8 +168,8 @@ def connection(store: Any) -> Any:
     seconds = min(store.timeout, timedelta(seconds=OPERATION_SECONDS))
     if isinstance(store, TCPStore | dist.TCPStore):  # type: ignore[attr-defined]
         connect = min(seconds, timedelta(seconds=CONNECT_SECONDS))
-        secret = store.secret if isinstance(store, TCPStore) else None
-        own: Any = TCPStore(store.host, store.port, timeout=connect, secret=secret)
+        secret, tls = (store.secret, store.tls) if isinstance(store, TCPStore) else (None, None)
+        own: Any = TCPStore(store.host, store.port, timeout=connect, secret=secret, tls=tls)
     else:
         try:
             own = store.clone()

@@ -5,7 +5,7 @@ Theory of operation. The connection is open until `lost` is set to the reason of
 - *Out.* Any thread may call `send`, which holds `_writing`. The frame is written to the socket without blocking. Bytes
   that the socket does not accept are copied into `_outbox`. A thread of the pool sends them when epoll reports room
   (`_flush`). So no sender waits for a peer that does not read, and the caller may change its tensors as soon as `send`
-  returns.
+  returns. With a layer (`host/sealing`) the whole frame is sealed first.
 - *In.* The thread that reads holds `_reading`. It is a thread of the pool (`_readable`), or a thread that waits for an
   answer and reads the connection itself (`lead`). `lead` hands the connection over as in `pool.py` (Leader/Followers):
 
@@ -37,6 +37,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from ..host.sealing import Layer
 from .arena import Arena, Window
 from .errors import FrameRefused, LimitExceeded, PeerLost, RpcError
 from .events import OneShotEvent, thread_event_fd
@@ -46,6 +47,7 @@ from .modes import outside
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
+READ_BYTES = 1 << 20  # of a connection with a layer
 READS_IN_A_ROW = 64  # reads from a connection that always has more; then other connections get their turn
 POLL_SECONDS_MAX = 1000.0  # the longest poll, which takes an int of milliseconds; `lead` polls again
 
@@ -58,9 +60,10 @@ class Connection:
     """
 
     def __init__(
-        self, peer: int, sock: socket.socket, arena: Arena | None, window: Window | None, limits: Limits
-    ) -> None:
-        self.peer, self.arena, self.limits = peer, arena, limits
+        self, peer: int, sock: socket.socket, arena: Arena | None, window: Window | None, limits: Limits,
+        layer: Layer | None = None,
+    ) -> None:  # fmt: skip
+        self.peer, self.arena, self.limits, self._layer = peer, arena, limits, layer
         self.lost: str | None = None  # why the connection is over; None while it is open
         self.goodbye = False  # the peer has sent GOODBYE: it left, and was not lost
         self._socket = sock
@@ -118,9 +121,13 @@ class Connection:
                                 )  # fmt: skip
         self.frames_sent += 1
         try:
-            sent = 0 if self._outbox else self._try(frame.pieces)
-            if sent < frame.size:
-                self._queue(frame.pieces, sent)
+            pieces, size = frame.pieces, frame.size
+            if self._layer is not None:
+                pieces = [self._layer.sealed(b"".join(pieces))]
+                size = len(pieces[0])
+            sent = 0 if self._outbox else self._try(pieces)
+            if sent < size:
+                self._queue(pieces, sent)
                 self._ask_for_room()
         except BaseException:  # a signal interrupted the frame somewhere: the stream cannot continue
             self._hang_up()
@@ -239,14 +246,18 @@ class Connection:
         """Read the bytes that have arrived, and deliver the frames that they complete."""
         try:
             for _ in range(READS_IN_A_ROW):
-                buffer = self._parser.buffer()
-                room = len(buffer)
-                count = self._socket.recv_into(buffer, room, NOW)
+                if self._layer is not None:
+                    data = self._socket.recv(room := READ_BYTES, NOW)
+                    count = len(data)
+                    self._deliver_opened(memoryview(self._layer.opened(data)))
+                else:
+                    buffer = self._parser.buffer()
+                    room = len(buffer)
+                    count = self._socket.recv_into(buffer, room, NOW)
+                    if count:
+                        self._deliver(count)
                 if not count:
                     return self.close("it closed the connection")
-                for frame in self._parser.received(count):
-                    self.frames_received += 1
-                    self._take(self, frame)
                 if count < room:
                     return None
         except (BlockingIOError, InterruptedError):
@@ -258,6 +269,19 @@ class Connection:
         except BaseException:
             self.close("the thread that read from it was interrupted")
             raise
+
+    def _deliver(self, count: int) -> None:
+        for frame in self._parser.received(count):
+            self.frames_received += 1
+            self._take(self, frame)
+
+    def _deliver_opened(self, data: memoryview) -> None:
+        while len(data):
+            buffer = self._parser.buffer()
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self._deliver(count)
 
     def close(self, why: str) -> None:
         """End the connection, on behalf of this side or the peer. Frames that wait in the outbox are dropped."""

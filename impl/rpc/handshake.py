@@ -2,8 +2,10 @@
 
 The key is the token that worker 0 put into the store, followed by the secret of the options, if any. The stores
 use the same proofs (host/secret.py). On one machine two workers meet at a socket without address or port, and give
-each other their arenas. No worker listens any more when all are connected. Rule: each caller is greeted on its own
-thread within a few seconds, or not at all, so no stranger delays the others.
+each other their arenas. Between machines TLS comes first, if the options have it, and the proofs include the
+certificate of the called worker, so no other process with a certificate can be between the two. Without TLS and with a
+secret, all frames are bound to the proofs (`host/sealing`). No worker listens any more when all are connected. Rule:
+each caller is greeted on its own thread within a few seconds, or not at all, so no stranger delays the others.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from typing import Any
 from ..host.addresses import is_loopback, listen_as
 from ..host.listening import BACKLOG, peer_name, prepared
 from ..host.resolver import resolve
+from ..host.sealing import Layer, bound, exactly, limit, read_record
 from ..host.secret import NONCE_BYTES, client_proof, server_proof
+from ..host.tls import Layer as TlsLayer
 from . import arena as shared
 from .arena import Arena, Window
 from .connection import Connection
@@ -34,7 +38,7 @@ from .errors import FrameRefused, PeerLost, RpcError, RpcTimeout
 from .events import EventFd
 from .options import Options
 
-MAGIC = b"trysRPC2"
+MAGIC = b"trysRPC3"
 HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
 REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the callee's rank and challenge, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
@@ -122,7 +126,7 @@ class Meeting:
                                  "init_timeout") from None  # fmt: skip
             if isinstance(error, OSError):
                 raise PeerLost(f"worker {entry.name!r} closed the connection while it was made ({error}): see its "
-                               "error, and whether all have the same secret") from error  # fmt: skip
+                               "error, and whether all have the same secret and `tls`") from error  # fmt: skip
             raise
 
     def _reach(self, peer: int) -> socket.socket:
@@ -145,17 +149,20 @@ class Meeting:
 
     def _introduce(self, sock: socket.socket, peer: int) -> Connection:
         mine = secrets.token_bytes(NONCE_BYTES)
-        sock.settimeout(self._left())
-        sock.sendall(HELLO.pack(MAGIC, self.me, mine))
-        magic, rank, theirs, proof = REPLY.unpack(_exactly(sock, REPLY.size, self.deadline))
-        key = self._pair(self.me, peer)
+        wire = Wire(sock, self.deadline)
+        digest = wire.shake(self.options.tls.client()) if self.options.tls and not wire.local else b""
+        wire.send(HELLO.pack(MAGIC, self.me, mine))
+        magic, rank, theirs, proof = REPLY.unpack(wire.read(REPLY.size))
+        key = self._pair(self.me, peer, digest)
         if magic != MAGIC or rank != peer or not hmac.compare_digest(proof, server_proof(key, theirs, mine)):
             raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret: give "
                            "all workers the same `secret`")  # fmt: skip
         arena = self._arena(sock)
-        _give(sock, PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)
-        with _taken(sock, ACCEPTED, self.deadline) as ((shares,), window):
-            return self._connection(peer, sock, arena, window if shares else None)
+        wire.give(PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)
+        with wire.taken(ACCEPTED) as ((shares,), window):
+            if self._binds(wire):
+                wire.layer = bound(key, theirs, mine, server=False)
+            return self._connection(peer, wire, arena, window if shares else None)
 
     # The other side.
 
@@ -208,18 +215,22 @@ class Meeting:
                          f"errors, or raise init_timeout{also}")  # fmt: skip
 
     def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:
-        magic, peer, theirs = HELLO.unpack(_exactly(sock, HELLO.size, deadline))
+        wire = Wire(sock, deadline)
+        digest = wire.shake(self.options.tls.server()) if self.options.tls and not wire.local else b""
+        magic, peer, theirs = HELLO.unpack(wire.read(HELLO.size))
         if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
             raise RpcError(f"a caller claims to be worker {peer}")
         mine = secrets.token_bytes(NONCE_BYTES)
-        key = self._pair(peer, self.me)
-        sock.sendall(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
-        with _taken(sock, PROOF, deadline) as ((proof, shares), window):
+        key = self._pair(peer, self.me, digest)
+        wire.send(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
+        with wire.taken(PROOF) as ((proof, shares), window):
             if not hmac.compare_digest(proof, client_proof(key, mine, theirs)):
                 raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret")
             arena = self._arena(sock)
-            _give(sock, ACCEPTED.pack(arena is not None), arena)
-            return peer, self._connection(peer, sock, arena, window if shares else None)
+            wire.give(ACCEPTED.pack(arena is not None), arena)
+            if self._binds(wire):
+                wire.layer = bound(key, mine, theirs, server=True)
+            return peer, self._connection(peer, wire, arena, window if shares else None)
 
     # Both.
 
@@ -230,8 +241,11 @@ class Meeting:
         """Whether they meet at the local socket of `called`."""
         return bool(self.entries[called].local) and self.entries[called].machine == self.entries[caller].machine
 
-    def _pair(self, caller: int, called: int) -> bytes:
-        return hmac.digest(self._key, b"%d calls %d" % (caller, called), "sha256")
+    def _pair(self, caller: int, called: int, digest: bytes) -> bytes:
+        return hmac.digest(self._key, b"%d calls %d" % (caller, called) + digest, "sha256")
+
+    def _binds(self, wire: Wire) -> bool:
+        return self.options.secret is not None and self.options.tls is None and not wire.local
 
     def _arena(self, sock: socket.socket) -> Arena | None:
         if sock.family != socket.AF_UNIX or not self.options.arena_bytes or not shared.available():
@@ -241,61 +255,66 @@ class Meeting:
         except OSError:  # no descriptor, or not allowed here: tensors go through the socket
             return None
 
-    def _connection(self, peer: int, sock: socket.socket, arena: Arena | None, window: int | None) -> Connection:
+    def _connection(self, peer: int, wire: Wire, arena: Arena | None, window: int | None) -> Connection:
+        sock = wire.sock
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             if sock.family == socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         mapped = None if window is None else Window(os.dup(window))
-        return Connection(peer, sock, arena, mapped, self.options.limits)
+        return Connection(peer, sock, arena, mapped, self.options.limits, wire.layer)
 
 
-def _limit(sock: socket.socket, deadline: float) -> None:
-    """Limit the next operation of the socket to the deadline. Raises TimeoutError."""
-    left = deadline - monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    sock.settimeout(left)
+class Wire:
+    """The socket of a handshake, and its layer if it has one: each message is a record of its own."""
 
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.sock, self.deadline = sock, deadline
+        self.layer: Layer | None = None
+        self.local = sock.family == socket.AF_UNIX
 
-def _exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < count:
-        _limit(sock, deadline)
-        more = sock.recv(count - len(data))
-        if not more:
-            raise ConnectionResetError("closed by the peer")
-        data += more
-    return data
+    def shake(self, layer: TlsLayer) -> bytes:
+        """Begin TLS. Returns the digest of the certificate of the called worker."""
+        layer.shake(self.sock, self.deadline)
+        self.layer = layer
+        return layer.digest
 
+    def send(self, data: bytes) -> None:
+        limit(self.sock, self.deadline)
+        self.sock.sendall(data if self.layer is None else self.layer.sealed(data))
 
-def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
-    if arena is None:
-        sock.sendall(data)
-        return
-    if socket.send_fds(sock, [data], [arena.fd]) != len(data):
-        raise FrameRefused("the socket accepted only a part of a greeting")
-    arena.close_descriptor()
+    def read(self, size: int) -> bytes:
+        if self.layer is None:
+            return exactly(self.sock, size, self.deadline)
+        record = read_record(self.sock, self.layer, lambda size: exactly(self.sock, size, self.deadline))
+        return self.layer.opened(record)
 
+    def give(self, data: bytes, arena: Arena | None) -> None:
+        if arena is None:
+            self.send(data)
+            return
+        if socket.send_fds(self.sock, [data], [arena.fd]) != len(data):
+            raise FrameRefused("the socket accepted only a part of a greeting")
+        arena.close_descriptor()
 
-@contextlib.contextmanager
-def _taken(sock: socket.socket, what: Struct, deadline: float) -> Iterator[tuple[tuple[Any, ...], int | None]]:
-    """The values that were sent, and the descriptor that came with them. TCP carries no descriptors.
+    @contextlib.contextmanager
+    def taken(self, what: Struct) -> Iterator[tuple[tuple[Any, ...], int | None]]:
+        """The values that were sent, and the descriptor that came with them. TCP carries no descriptors.
 
-    All descriptors are closed at the end, since a stranger may have sent several.
-    """
-    if sock.family != socket.AF_UNIX:
-        yield what.unpack(_exactly(sock, what.size, deadline)), None
-        return
-    _limit(sock, deadline)
-    data, fds, _, _ = socket.recv_fds(sock, what.size, 1)
-    try:
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        if not data:
-            raise ConnectionResetError("closed by the peer")
-        if len(data) < what.size:
-            data += _exactly(sock, what.size - len(data), deadline)
-        yield what.unpack(data), fds[0] if fds else None
-    finally:
-        for fd in fds:
-            os.close(fd)
+        All descriptors are closed at the end, since a stranger may have sent several.
+        """
+        if not self.local:
+            yield what.unpack(self.read(what.size)), None
+            return
+        limit(self.sock, self.deadline)
+        data, fds, _, _ = socket.recv_fds(self.sock, what.size, 1)
+        try:
+            for fd in fds:
+                os.set_inheritable(fd, False)
+            if not data:
+                raise ConnectionResetError("closed by the peer")
+            if len(data) < what.size:
+                data += exactly(self.sock, what.size - len(data), self.deadline)
+            yield what.unpack(data), fds[0] if fds else None
+        finally:
+            for fd in fds:
+                os.close(fd)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trystate.model.errors import UsageError
 
 from ..host.addresses import host_of
+from ..host.tls import Tls
 from .allowed import DEFAULT, Modules, check_modules
 from .limits import GIB, Limits
 
@@ -32,7 +33,9 @@ class Options:
         modules: the functions that others may call or name here: names of modules, which include all modules below
             them; names of functions as "module:function"; members of FunctionSet. By default the program's own
             functions and torch's operators.
-        secret: bytes that all workers must have, in addition to the token in the store.
+        secret: bytes that all workers must have, in addition to the token in the store. A relay between two machines
+            cannot alter what follows.
+        tls: TLS for the sockets between machines; all workers must have it, with certificates of one authority.
         host: the address at which workers on other machines reach this one; by default the variable
             TRYSTATE_RPC_HOST, or else the address of this machine's route to the store.
         arena_bytes: shared memory for the tensors to each worker of this machine, which is taken when it is used and
@@ -47,6 +50,7 @@ class Options:
     allowed: tuple[type, ...] = ()
     modules: Modules = DEFAULT
     secret: bytes | None = field(default=None, repr=False)
+    tls: Tls | None = None
     host: str | None = None
     arena_bytes: int = 4 * GIB  # like `Limits.unsent_bytes`, the bytes that may wait for a slow peer
     shared_tensor_bytes: int = 1 << 15  # where the socket begins to be slower, measured with echoes of 1 to 64 KiB

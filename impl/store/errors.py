@@ -62,6 +62,10 @@ class SecretRefused(StoreError):
     """Client and server could not prove to each other that they have the same secret."""
 
 
+class TlsRefused(SecretRefused):
+    """Client and server do not accept each other's certificate, or only one of them uses TLS."""
+
+
 class FileRefused(StoreError):
     """A file is not a store's, belongs to another job, is damaged, or can't be opened or locked. It was not changed."""
 

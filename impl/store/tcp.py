@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
+from ..host.tls import Tls
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .client import codec
 from .client.calls import ASKING, ExtendedCalls
@@ -49,13 +50,15 @@ class TCPStore(FastPaths):
         master_listen_fd: the number of a bound socket that the master's server takes over and listens on.
         use_libuv: accepted as in torch and ignored; the client finds out which kind of server answers.
         secret: the client proves to the server that it has the secret, and the server proves the same. A master's
-            server gets this secret.
+            server gets this secret. All later bytes are bound to the proof, so a relay cannot alter them.
+        tls: the connection uses TLS with these files, in both directions. A master's server uses them too.
         limits: the limits of a master's server.
 
     Raises:
         StoreTimeout: the server did not answer, or not all workers came, in time.
         ConnectionLost: no server answers, or it is not the server of a store.
-        SecretRefused: server and client have different secrets, or only one of them has a secret.
+        SecretRefused: server and client have different secrets, or only one of them has a secret. `TlsRefused`, a
+            subclass: they do not accept each other's certificate, or only one of them uses TLS.
         AddressRefused: a master cannot listen there: the port is in use, or the host unknown.
         UsageError: an argument is wrong.
     """
@@ -77,17 +80,18 @@ class TCPStore(FastPaths):
         use_libuv: bool = True,
         *,
         secret: bytes | None = None,
+        tls: Tls | None = None,
         bind_host: str | None = None,
         limits: Limits | None = None,
     ) -> None:
         _check(host_name, port, world_size, is_master, secret)
         super().__init__(timeout)
-        self._begin(host_name, port, secret)
+        self._begin(host_name, port, secret, tls)
         seconds = self._timeout_seconds("TCPStore")
         deadline = monotonic() + (seconds or (MASTER_START_SECONDS_MIN if is_master else START_SECONDS_MIN))
         try:
             if is_master:
-                options = MasterOptions(host_name, port, bind_host, secret, limits)
+                options = MasterOptions(host_name, port, bind_host, secret, limits, tls)
                 self._master = begun(options, master_listen_fd, multi_tenant, deadline, seconds)
                 self._client.port = self._master.port if self._master is not None else port
             self._connect("TCPStore", deadline)
@@ -97,8 +101,8 @@ class TCPStore(FastPaths):
             self.close()
             raise
 
-    def _begin(self, host: str, port: int, secret: bytes | None) -> None:
-        self._client = Client(host, port, secret)
+    def _begin(self, host: str, port: int, secret: bytes | None, tls: Tls | None) -> None:
+        self._client = Client(host, port, secret, tls)
         self._master = None
         self._watcher = None
         self._kept_connections: list[Connection] = []
@@ -137,6 +141,11 @@ class TCPStore(FastPaths):
     def secret(self) -> bytes | None:
         """The secret that the store proves to its server; None if it has no secret."""
         return self._client.secret
+
+    @property
+    def tls(self) -> Tls | None:
+        """The files of the store's TLS; None without TLS."""
+        return self._client.tls
 
     @property
     def libuvBackend(self) -> bool:
@@ -231,7 +240,7 @@ class TCPStore(FastPaths):
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)
         Store.__init__(other, self.timeout)
-        other._begin(self.host, self.port, self._client.secret)
+        other._begin(self.host, self.port, self._client.secret, self._client.tls)
         other._client.terms = self._client.terms  # the clone fails if the server has other contents now
         try:
             other._connect("clone")

@@ -13,6 +13,7 @@ from typing import Literal, Self
 from trystate.model.errors import UsageError
 
 from ..host.listening import adopt, listen
+from ..host.tls import Tls
 from .limits import Limits
 from .record.writer import check_free
 from .server.embedding import START_SECONDS, ServerProcess, ServerThread
@@ -23,7 +24,8 @@ class TCPStoreServer:
 
     It listens on `host` (default 127.0.0.1; "0.0.0.0" or "::" for all interfaces) and `port` (0: any free port), or on
     `listen_fd`, a bound socket of the caller that it takes over. With a `secret` it serves only clients that prove that
-    they have it, which torch's own clients cannot. `run_in` is "process" or "thread". A process is a child that ends
+    they have it, which torch's own clients cannot. With `tls` it serves only clients with a certificate of the same
+    authority. `run_in` is "process" or "thread". A process is a child that ends
     with this process and writes its log to stderr. With "thread", `log` gets a line for each connection that broke a
     rule (default: stderr). It is called in its own thread, where it may wait and raise. torch's client must then not be
     used in this process, because it would deadlock (see `embedding`).
@@ -41,6 +43,7 @@ class TCPStoreServer:
         *,
         listen_fd: int | None = None,
         secret: bytes | None = None,
+        tls: Tls | None = None,
         limits: Limits | None = None,
         run_in: Literal["process", "thread"] = "process",
         log: Callable[[str], object] | None = None,
@@ -64,10 +67,10 @@ class TCPStoreServer:
         self.port: int = listener.getsockname()[1]
         self._embedded: ServerProcess | ServerThread
         if run_in == "thread":
-            self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds)
+            self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds, tls)
             return
         with listener:  # the child has a copy; after this one is closed, clients notice the end of the child
-            self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds, record)
+            self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds, record, tls)
 
     @property
     def pid(self) -> int:

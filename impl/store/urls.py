@@ -14,7 +14,8 @@ ends when torch drops the group: `destroy_process_group` closes it, and on rank 
 
 The query may also have these names, which torch does not have: `prefix` (keys go below it, so groups of different jobs
 may share a server), `bind` (the address on which rank 0's server listens, by default its host's; "0.0.0.0" for all),
-`secret_file` (a file with the server's secret). `use_libuv` is accepted and ignored.
+`secret_file` (a file with the server's secret), `tls` (a folder with the files of TLS). `use_libuv` is accepted and
+ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
 import torch.distributed as dist
@@ -36,6 +37,7 @@ from trystate.model.errors import UsageError
 
 from ..host.addresses import PORT_MAX, host_and_port, host_of
 from ..host.secret import read_secret
+from ..host.tls import Tls
 from . import base
 from .client.startup import agent_serves
 from .errors import InvalidArgument, NotSupported
@@ -49,8 +51,9 @@ Triplet = tuple[Store, int, int]
 DYNAMIC = -1  # the world size of a group that any process may join (torch.distributed.rpc without a world size)
 
 INITIALISE = inspect.unwrap(distributed_c10d.init_process_group).__code__
+T = TypeVar("T")
 COMMON = ("prefix", "rank", "world_size")
-SERVED = (*COMMON, "bind", "hosted", "secret_file", "use_libuv")
+SERVED = (*COMMON, "bind", "hosted", "secret_file", "tls", "use_libuv")
 
 
 def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -104,7 +107,7 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
     hosted = given.query.get("hosted", "1")
     if hosted not in ("0", "1"):
         given.refuse(f"hosted={hosted!r}", "give 1 if rank 0 starts the server, or 0 if it runs already")
-    secret = given.secret()
+    secret, tls = given.read("secret_file", read_secret), given.read("tls", Tls)
 
     def make(within: timedelta) -> base.Store:
         return TCPStore(
@@ -114,6 +117,7 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
             timeout=within,
             multi_tenant=True,
             secret=secret,
+            tls=tls,
             bind_host=given.query.get("bind"),
         )
 
@@ -234,14 +238,15 @@ class _Given:
             return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
         self.refuse(f"{name} is missing", f"give {name}=... with the URL, or ?{name}=... in it")
 
-    def secret(self) -> bytes | None:
-        path = self.query.get("secret_file")
+    def read(self, name: str, read: Callable[[str], T]) -> T | None:
+        """What `read` returns for a path; None without the part."""
+        path = self.query.get(name)
         if path is None:
             return None
         try:
-            return read_secret(path)
+            return read(path)
         except UsageError as error:
-            self.refuse(f"secret_file={path!r}", str(error))
+            self.refuse(f"{name}={path!r}", str(error))
 
     def below_prefix(self, store: base.Store) -> base.Store:
         prefix = self.query.get("prefix")

@@ -13,6 +13,15 @@ from ..language.properties import Form
 from ..language.systems import System
 from .verdicts import Coverage, Status, Verdict
 
+TIMING = ", deliberate timing"
+PRACTICE: Mapping[str, str] = {
+    "often": "ordinary use meets it: nodes that come back, spares, a call of a documented function",
+    "sometimes": "it needs a failure, a pause, a mistake, or an option that is not the default",
+    "rarely": "it needs two such events at once, a peer that sends its own requests, or an unusual size",
+}
+"""How likely a job meets a finding. After the word `TIMING` may follow: the script places an operation between two
+others that are milliseconds apart in a job."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -21,7 +30,8 @@ class Finding:
     For people who run torch: the symptom (`seen`), the options, calls or conditions that cause it (`exposed`),
     and a workaround in torch itself (`workaround`).
     `since` and `until` are the first and the last release known to have it, such as `2.12`; empty: no such limit.
-    `of` is the package with the defect.
+    `of` is the package with the defect. For another package than torch they may be the commits that introduced and
+    repaired it. `practice`: how likely a job meets it (`PRACTICE`); `answer`: the answer of the package's maintainers.
     """
 
     name: str
@@ -34,6 +44,8 @@ class Finding:
     since: str = ""
     until: str = ""
     of: str = "torch"
+    practice: str = ""
+    answer: str = ""
 
 
 def read_findings(module: str) -> dict[str, Finding]:

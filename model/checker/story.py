@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..language import Cell, Kind, State, SymbolicState, System
@@ -19,6 +19,7 @@ RESTS = "rests here for ever: nothing that must happen can"
 REPEATS = "repeats for ever"
 UNFAIR = "a step that is not fair need not happen; a step under @environment is fair only with fair=True"
 TEXT_WIDTH = 100
+ABSENT = "·"  # the place of a sequence has no record
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,10 @@ def _ordinals(values: Collection[enum.Enum]) -> set[int]:
 
 def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
     """The run for a terminal: its first state, then numbered steps with their notes and the cells that each changes."""
-    story = tell(system, run, notes=notes, budget=True)
-    initial = textwrap.wrap(", ".join(_fields(system, story.initial)), TEXT_WIDTH - 6, break_long_words=False)
+    story, absent = tell(system, run, notes=notes, budget=True), [*map(_absent(system), run.path.states)]
+    initial = textwrap.wrap(
+        ", ".join(_fields(system, story.initial, absent[0])), TEXT_WIDTH - 6, break_long_words=False
+    )
     lines = [system.label, "   0  initially", *(f"      {line}" for line in initial)]
     width = max((len(step.label) for step in story.steps), default=0)
     for step in story.steps:
@@ -314,7 +317,9 @@ def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()
         kind = "" if step.kind is Kind.PROTOCOL else f"[{step.kind.value}] "
         lines.append(f"{step.number:4}  {step.label:{width}}  {kind}{step.doc}".rstrip())
         lines += [f"      ({step.note})"] if step.note else []
-        lines += [f"      {change}" for change in step.changes]
+        before, after = absent[step.number - 1 : step.number + 1]
+        for change in (one for one in step.changes if one.cell not in after):
+            lines.append(f"      {replace(change, old='') if change.cell in before else change}")
     if story.rests:
         lines.append(_marker(RESTS))
     unfair = never_taken(system, run)
@@ -345,11 +350,23 @@ def _marker(text: str) -> str:
     return f"  ── {text} ──"
 
 
-def _fields(system: System, state: State) -> Iterator[str]:
-    """One `field = values` for each field, its members side by side."""
+def _absent(system: System) -> Callable[[State], set[str]]:
+    """The cells of the places of sequences that have no record in a state."""
+    named = system.sequences.items()
+    components = {f"{name}_length": (name, one.length, [c for c, _ in one.components]) for name, one in named}
+    lengths = [(k, cell.name, components[cell.slot.name]) for k, cell in enumerate(system.cells)
+               if cell.slot.name in components]  # fmt: skip
+    return lambda state: {
+        f"{name}_{place}_{component}{at.removeprefix(f'{name}_length')}"
+        for k, at, (name, most, parts) in lengths for place in range(state[k], most) for component in parts
+    }  # fmt: skip
+
+
+def _fields(system: System, state: State, absent: Collection[str]) -> Iterator[str]:
+    """One `field = values` for each field, its members side by side; a field whose cells are absent is left out."""
     shown: dict[str, list[str]] = {}
     for cell, value in system.shown_cells(state):
-        shown.setdefault(cell.slot.name, []).append(cell.sort.show(value))
-    for name, values in shown.items():
+        shown.setdefault(cell.slot.name, []).append(ABSENT if cell.name in absent else cell.sort.show(value))
+    for name, values in ((name, values) for name, values in shown.items() if {*values} != {ABSENT}):
         same = len(values) > 1 and len(set(values)) == 1
         yield f"{name} = {f'all {values[0]}' if same else ' '.join(values)}"

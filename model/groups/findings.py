@@ -2,7 +2,8 @@
 
 P1 to P7 happen on torch 2.6 to 2.15, P10 on 2.13 (`trystate replay NAME`): P1 to P4 and P10 with gloo groups, P5 to
 P7 with FileStore; P9 happens up to 2.13. P8 belongs to the edition SEED, whose barrier torch has today only with
-TORCH_DIST_INIT_BARRIER=1. Ours creates torch's groups over its own store: this removes P3 and P10, and P1, P2 and P9
+TORCH_DIST_INIT_BARRIER=1. P11 to P13 are of symmetric memory, on 2.13. C1 to C5 are of torchcomms' reconfigure, and on
+paper: nothing replays them. Ours creates torch's groups over its own store: this removes P3 and P10, and P1, P2 and P9
 remain; our FileStore has none of P5 to P7.
 """
 
@@ -12,9 +13,11 @@ from typing import Any
 
 from ..checker.expectations import Found, Run, read_findings, search
 from .creation import Groups
+from .exchange import Exchanges
 from .files import Files
+from .reconfigure import Reconfigure
 from .registry import Registry
-from .vocabulary import Edition
+from .vocabulary import Comms, Counting, Edition
 
 FINDINGS = read_findings(__name__)
 
@@ -27,6 +30,17 @@ def _run(edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, oth
 
 def _files(edition: Edition, *faults: str, p: int = 2, **found: Any) -> Run:
     return search(FINDINGS, Files, edition, *faults, sizes={"process": p}, **found)
+
+
+def _exchange(edition: Counting, *faults: str, p: int = 2, o: int = 0, n: int = 2, **found: Any) -> Run:
+    """One search: `p` processes, `o` outsiders of the first group, `n` numbers; `found`: each property's findings."""
+    sizes = {"process": p, "exchange": 2, "number": n, "outsiders": o}
+    return search(FINDINGS, Exchanges, edition, *faults, sizes=sizes, **found)
+
+
+def _reconfigure(edition: Comms, *faults: str, unordered: int = 0, **found: Any) -> Run:
+    sizes = {"process": 3, "configuration": 3, "unordered": unordered}
+    return search(FINDINGS, Reconfigure, edition, *faults, sizes=sizes, **found)
 
 
 SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
@@ -45,6 +59,14 @@ LEFT: Found = {"addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5"}
 TORN: Found = dict.fromkeys(("half_a_record_stops_nobody", "operations_end", "deadlock_freedom"), "P6")
 KEPT: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), "P7")
 BOTH: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), ("P6", "P7"))
+SHIFTED: Found = dict.fromkeys(("exchanges_end", "deadlock_freedom"), "P11")
+LOST: Found = dict.fromkeys(SHIFTED, "P12")
+STALE: Found = {"values_are_of_one_exchange": "P12"}
+RETRIED: Found = dict.fromkeys((*SHIFTED, "values_are_of_one_exchange"), "P13")
+SPOILT: Found = {"the_quorum_stays": "C1"}
+BLOCKED: Found = dict.fromkeys(("calls_end", "deadlock_freedom"), "C3")
+SHARED: Found = dict.fromkeys(BLOCKED, ("C2", "C3"))
+REVERSED: Found = dict.fromkeys(BLOCKED, ("C3", "C4"))
 ALL = ("another_job", "die", "full", "stop")
 
 # fmt: off
@@ -88,5 +110,27 @@ PLAN: tuple[Run, ...] = (
     _files(TRYSTATE, "stop"),
     _files(TRYSTATE, *ALL),
     _files(TRYSTATE, *ALL, p=3),
+    *(_exchange(edition, p=3) for edition in Counting),
+    _exchange(Counting.TORCH, p=3, o=1, idle=("all_have_returned",), **SHIFTED),
+    _exchange(Counting.TORCH, "retry", n=3, **RETRIED),
+    _exchange(Counting.TORCH, "again", n=4),
+    _exchange(Counting.TORCH, "restart", n=4, **STALE),
+    _exchange(Counting.TORCH, "again", "restart", n=4, **STALE, **LOST),
+    _exchange(Counting.SCOPED, p=3, o=1),
+    _exchange(Counting.SCOPED, "retry", n=3, **RETRIED),
+    _exchange(Counting.SCOPED, "again", **STALE),
+    _exchange(Counting.SCOPED, "again", "restart", **STALE),
+    _exchange(Counting.MENDED, p=3, o=1),
+    _exchange(Counting.MENDED, "retry", p=3, o=1),
+    _exchange(Counting.MENDED, "again", "restart", "retry", n=3),
+    _reconfigure(Comms.TORCHCOMMS),
+    _reconfigure(Comms.TORCHCOMMS, "die", **SPOILT, **BLOCKED),
+    _reconfigure(Comms.TORCHCOMMS, "die", "replace", **SPOILT, ranks_differ="C2", places_are_ranks="C5",
+                 **SHARED),
+    _reconfigure(Comms.TORCHCOMMS, unordered=1, one_communicator="C4"),
+    _reconfigure(Comms.TORCHCOMMS, "die", "replace", unordered=1, one_communicator="C4", ranks_differ=("C2", "C4"),
+                 **REVERSED),
+    _reconfigure(Comms.MENDED, "die"),
+    *(_reconfigure(Comms.MENDED, "die", "replace", unordered=u) for u in (0, 1)),
 )
 # fmt: on

@@ -49,3 +49,41 @@ class Entry(enum.Enum):
     ABSENT = "not made, or destroyed"
     ENTERED = "in _pg_map, _pg_names and _pg_group_ranks"
     REFUSED = "new_group raised: the name is taken"
+
+
+class Counting(enum.Enum):
+    """How the members of a group count the exchanges of symmetric memory."""
+
+    TORCH = "torch 2.13: each process counts its exchanges, of all groups together"
+    SCOPED = "torch since pytorch#196350: each process counts the exchanges of each group's store object"
+    MENDED = "each group is counted separately, has keys of its own, and ends with a call that raises"
+
+
+class Share(enum.Enum):
+    """A process's call for one exchange."""
+
+    IDLE = "not called yet"
+    SENT = "its value is in the store; the process waits for the values of the other members"
+    RETURNED = "returned the values of all members"
+    FAILED = "raised"
+    OUTSIDE = "not a member"
+
+
+class Comms(enum.Enum):
+    """The variants of reconfigure."""
+
+    TORCHCOMMS = "torchcomms of 21 August 2026 (59426ba), with NCCL"
+    MENDED = "a handle shows a living communicator only; places are ranks; the timeout bounds each wait"
+
+
+class Part(enum.Enum):
+    """A process's call of reconfigure."""
+
+    AWAY = "has no communicator, and is not in a call"
+    CALLED = "has called with the handles of all members"
+    FRESH = "has given up its old communicator, and makes a new one with all members"
+    STAYS = "keeps its communicator: shrinks it, and lets other members join"
+    JOINS = "waits for the id that the members of the old communicator write, to join them"
+    READY = "returned: it has a communicator"
+    FAILED = "raised"
+    DEAD = "has died"

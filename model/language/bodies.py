@@ -7,7 +7,8 @@ refused if the trees differ. Two random draws may be equal. So a body that has c
 trees of them all.
 
 Failures. Each is an error that names the line: the function is `async` or a generator; its parameters do not fit the
-members that its `each` names; it raises (an undefined name, a wrong type); its trees differ.
+members that its `each` names; it raises (an undefined name, a wrong type); its trees differ. `_misuse`
+has the remedy of a wrong call of the language.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable
@@ -28,6 +30,8 @@ from ..errors import TrystateError
 from . import source
 from .expressions import Expr, Role, lift
 
+_ARGUMENTS = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|got|missing)")
+_USED = re.compile(r"(?:'(\w+)' object is not|object of type '(\w+)' has no) (callable|subscriptable|len)")
 _IS_OP = opmap["IS_OP"]
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
@@ -173,7 +177,42 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
     except (TrystateError, MemoryError):
         raise
     except Exception as error:
-        source.refuse(f"{name} raises {type(error).__name__}: {error}", at=_line_in(error, body))
+        found = _misuse(error) or f"raises {type(error).__name__}: {error}"
+        source.refuse(f"{name} {found}", at=_line_in(error, body))
+
+
+def _misuse(error: Exception) -> str:
+    """The remedy of a call or an attribute that a value of the language does not have; "" for any other error."""
+    text = str(error)
+    if isinstance(error, AttributeError) and _class(type(error.obj).__name__) is type(error.obj):
+        return _lacks(error.obj, error.name or "")
+    if found := _ARGUMENTS.match(text):
+        method = getattr(_class(found[1]), found[2], None)
+        if method is not None:
+            takes = [*inspect.signature(method).parameters.values()][1:]
+            shown = ", ".join(str(one.replace(annotation=one.empty)) for one in takes)
+            said = " ".join((method.__doc__ or "").partition("\n\n")[0].split())
+            return f"calls {found[2]}() with other arguments than {found[2]}({shown}). {said}"
+    if (found := _USED.match(text)) and _class(found[1] or found[2]) is not None:
+        remedy = {"callable": "leave the () out; a member is in brackets, as in s.field[node]",
+                  "subscriptable": "it is one value, and not one for each member"}  # fmt: skip
+        return f"uses a value as Python's own: {text}: {remedy.get(found[3], 'the length of a sequence is .length')}"
+    return ""
+
+
+def _class(name: str) -> type | None:
+    """The class of the language with this name."""
+    modules = (module for path, module in sys.modules.items() if path.startswith(f"{__package__}."))
+    return next((c for module in modules if isinstance(c := vars(module).get(name), type)), None)
+
+
+def _lacks(value: Any, name: str) -> str:
+    if not isinstance(value, Expr):
+        has = ", ".join(one for one in dir(value) if not one.startswith("_"))
+        return f"reads {name!r} of {getattr(value, '_name', type(value).__name__)}, which has {has}"
+    if name in ("any", "all", "count"):
+        return f"calls {name}() of one value: write {value}.isin((A, B)), or s.FIELD.{name}(A, B) about all members"
+    return f"reads {name!r} of {value}: a value has isin(), and absent where it may be empty"
 
 
 def value(name: str, result: Any, at: str) -> Expr:

@@ -106,7 +106,9 @@ class ChannelView(SequenceView):
         self.push(record, **components)
 
     def receive(self) -> Record:
-        """Take the first record, or any record of an unordered channel: the step is enabled only if there is one."""
+        """Take the first record, or any record of an unordered channel: the step is enabled only if there is one.
+        For another condition on the record, write record = s.CHANNEL.receive() and s.when(record.COMPONENT == X).
+        """
         return self.pop(self._drawn() if self._declared.unordered else self._first())
 
     def _first(self) -> Expr:

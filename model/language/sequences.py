@@ -209,6 +209,8 @@ class SequenceView(Composite):
 
     def keep(self, condition: Callable[[Record], Any], when: Any = TRUE) -> None:
         """Drop the records for which the condition does not hold, where `when` holds: `keep(lambda r: r.kind == X)`."""
+        if not callable(condition):
+            source.refuse(f"{self._name}.keep({condition}): write {self._name}.keep(lambda r: r.COMPONENT == X)")
         kept = [and_(there, boolean(condition(record), "keep()")) for there, record in self]
         rank = [total([lift(0), *map(as_int, kept[:k])]) for k in self._places]
         old = {(p, c): self.read(p, c) for p in self._places for c in self._components}

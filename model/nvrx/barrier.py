@@ -357,6 +357,13 @@ class NvrxBarrier(System):
         """A node that has joined is killed with its task, which is marked; a new task starts on the same machine."""
         self.kill_joined(s, node, At.WAITING)
 
+    @fault("restart", moves=[arc(At.TRAINING, At.WAITING)], cite="ft_rendezvous_barrier.py: _sync_from_per_round_state")
+    def restart(self, s: S, node: Expr) -> None:
+        """A node that trains is killed with its workers, and its launcher is started again: it looks at round 0."""
+        s.when(s.at[node] == At.TRAINING, self.may_die(node), s.shut == Shut.NO)
+        s.at[node] = At.WAITING
+        reset(s.of, at=node)
+
     # ---- what must hold
 
     def alive(self, s: S) -> Any:
@@ -432,6 +439,13 @@ class NvrxBarrier(System):
         over = (s.shut != Shut.NO) | (self.alive(s) < self.world)
         return self.is_open(s) & ~over, ~self.is_open(s) | over
 
+    @leads_to(needs="restart")
+    def a_round_is_opened_again(self, s: S) -> Condition:
+        """If enough nodes live and none trains, a round is opened, unless the rendezvous is shut down."""
+        rounds_left = ord_(self.first_not_closed(s)) < self.sizes["round"] - 1
+        idle = ~s.at.any(At.TRAINING) & ~self.is_open(s) & (s.shut == Shut.NO) & (self.alive(s) >= self.world)
+        return idle & rounds_left, ~idle
+
 
 # ---- the editions
 
@@ -444,12 +458,31 @@ class Newest(NvrxBarrier, edition=Edition.NVRX):
 
 
 class Mended(Newest, edition=Edition.MENDED):
-    """The remedy: a node whose slot has changed to another record of an earlier round reads it again."""
+    """The remedies: a node whose slot has changed to another record of an earlier round reads it again.
+
+    A launcher that is started again finds its machine among the nodes that train, and opens the next round.
+    """
 
     write_slot = Newest.write_slot.claiming(arc(At.WRITING, At.JOINED), may(At.WRITING, (At.WAITING, At.COUNTED)))
 
     def of_conflict(self) -> At:
         return At.COUNTED
+
+    @transition()
+    def open_again(self, s: S, node: Expr) -> None:
+        """It waits, although its own record in the round that closed last has a rank below `world`."""
+        s.when(s.at[node] == At.WAITING, s.shut == Shut.NO)
+        found = [self.lacks_successor(s, node, s.round[r]) for r in range(self.sizes["round"] - 2)]
+        s.when(any_(found))
+        for r, here in enumerate(found):
+            s.door[s.round[r + 1]] = ite(here, Door.OPEN, s.door[s.round[r + 1]])
+
+    def lacks_successor(self, s: S, node: Expr, r: Any) -> Any:
+        trains = any_(
+            (s.owner[k] == node) & (s.written[k] == r) & (s.rank[k] != 0) & (s.rank[k] <= self.world) & ~s.ghost[k]
+            for k in s.slot
+        )
+        return (s.door[r] == Door.CLOSED) & (s.door[s.round.after(r)] == Door.ABSENT) & trains
 
 
 class Lenient(NvrxBarrier, edition=Edition.LENIENT):

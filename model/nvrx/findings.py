@@ -1,7 +1,7 @@
 """Known defects of NVRx's barrier, and the runs that show them. Data: `trystate verify` checks it.
 
-The file of one release has the findings of its edition (`trystate replay NAME`). B6 happens in the newest edition too;
-the edition MENDED has its remedy, and none of the findings.
+The file of one release has the findings of its edition (`trystate replay NAME`). B6 and B8 happen in the newest edition
+too; the edition MENDED has their remedies, and none of the findings.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ RANKED: Found = {"the_dead_have_no_rank": "B4"}
 CONFLICT: Found = dict.fromkeys(("conflicts_are_excluded", "no_failure_shuts_down", "a_failure_is_no_success"), "B6")
 TWO = {"node": 2, "world": 1, "most": 2}
 OUTSIDE = {**TWO, "outside": 1}
+IDLE: Found = {"a_round_is_opened_again": "B8"}
 
 # fmt: off
 PLAN: tuple[Run, ...] = (
@@ -43,12 +44,14 @@ PLAN: tuple[Run, ...] = (
         _run(edition, "kill", **RANKED),
         _run(edition, "refill", rounds=1, **SURPLUS, **RANKED),
         _run(edition, **OUTSIDE),
+        _run(edition, "restart", **OUTSIDE, **IDLE),
     )),
     *(run for edition in (LENIENT, NVRX) for run in (
         _run(edition, **CONFLICT),
         _run(edition, most=2, **CONFLICT),
         _run(edition, "crash", "end", **TWO, **CONFLICT),
         _run(edition, **OUTSIDE, **CONFLICT),
+        _run(edition, "restart", **OUTSIDE, **CONFLICT, **IDLE),
     )),
     _run(LENIENT, "kill", **CONFLICT, **RANKED),
     _run(LENIENT, "refill", rounds=1, no_failure_shuts_down="B5", **RANKED),
@@ -65,5 +68,6 @@ PLAN: tuple[Run, ...] = (
     _run(MENDED, "crash", "kill", "end", rounds=1, **TWO),
     _run(MENDED, "refill", rounds=1, **TWO),
     _run(MENDED, "crash", **OUTSIDE),
+    _run(MENDED, "restart", **OUTSIDE),
 )
 # fmt: on

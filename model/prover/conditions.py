@@ -113,17 +113,16 @@ class Claims:
 
 
 def _refuse_values(system: System) -> None:
-    """Refuse what a proof for any size has no formulas for: indices as values, and fields per other sorts."""
+    """Refuse what a proof has no formulas for: fields that hold members, fields and properties per other sorts."""
     for slot in system.slots.values():
         if slot.sort.kind == "index":
             source.refuse(f"{slot.name} holds members of {slot.sort.name}: a proof has no such fields", at=slot.at)
         for dim in slot.dims:
             if dim.kind != "index":
                 source.refuse(f"{slot.name} is per {dim.name}, not an index: a proof has no such fields", at=slot.at)
-    taken = [(p, t.name, t.at) for t in system.transitions for p in t.params]
-    for p, name, at in (*taken, *((p, one.name, one.at) for one in system.properties for p in one.params)):
+    for p, name, at in ((p, one.name, one.at) for one in system.properties for p in one.params):
         if p.sort.kind != "index":
-            source.refuse(f"{name} is for each {p.name}, not an index: a proof has no such steps", at=at)
+            source.refuse(f"{name} is for each {p.name}, not an index: a proof has no such properties", at=at)
 
 
 def _without_counter(system: System, t: Transition) -> list[Expr]:

@@ -14,6 +14,7 @@ Each law is stored with its name, so a proof can list the laws that it uses.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -25,6 +26,7 @@ from ..language.fields import Slot
 from .conditions import inside
 from .counting import Counting
 
+NO_SYMBOL = re.compile(r"[\s;,|(){}]")
 Term = Any  # an expression of z3, whose package has no types
 
 
@@ -121,6 +123,11 @@ class Formulas:
         bounds += [value <= high for high in (slot.sort.most,) if isinstance(high, int)]
         inside = bounds[0] if len(bounds) == 1 else z3.And(*bounds)
         return z3.ForAll(places, inside, patterns=[value]) if places else inside
+
+    def chosen(self, params: Iterable[Expr]) -> list[Term]:
+        """The formulas that the numbers among a step's parameters are in their ranges: the step may choose any."""
+        numbers = [p for p in params if p.sort.kind == "int"]
+        return [self.z3.And(self(p) >= p.sort.least, self(p) <= p.sort.most) for p in numbers]
 
     def _made(self, tree: Expr) -> Term:
         z3, op, args = self.z3, tree.op, tree.args
@@ -227,12 +234,15 @@ def own(parameter: Expr) -> str:
 def _enum(sort: Sort) -> tuple[Any, list[Term]]:
     """The sort of an enum and its values; its whole name distinguishes two enums with the same name or value.
 
-    Two classes that functions define may have the same whole name: the later one gets a number.
+    Two classes that functions define may have the same whole name: the later one gets a number. The name and the values
+    of a choice (`choice of RED, 5; BLUE, 2`) have characters that a symbol does not have.
     """
-    alike = _enums.setdefault(sort.name, [])
+    plain = NO_SYMBOL.sub("_", sort.name)
+    alike = _enums.setdefault(plain, [])
     alike.append(sort)
-    name = sort.name if len(alike) == 1 else f"{sort.name}!{len(alike)}"
-    made: tuple[Any, list[Term]] = load().EnumSort(name, [f"{name}.{label}" for label in sort.labels])
+    name = plain if len(alike) == 1 else f"{plain}!{len(alike)}"
+    labels = sort.labels if plain == sort.name else [f"{k}.{NO_SYMBOL.sub('_', x)}" for k, x in enumerate(sort.labels)]
+    made: tuple[Any, list[Term]] = load().EnumSort(name, [f"{name}.{label}" for label in labels])
     return made
 
 

@@ -299,7 +299,7 @@ class Prover:
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
             given += [formulas(tree) for name, tree in kept.items() if name not in left_out]
-        given.append(formulas(condition.guard))
+        given += [*formulas.chosen(condition.params), formulas(condition.guard)]
         return Base(formulas, given)
 
     def asked(self, put: Base, condition: Condition, attempt: Attempt, **options: Any) -> Question:
@@ -369,7 +369,7 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
     for t in claims.system.transitions:
         formulas = Formulas(t.params, split)
         given = [formulas(c) for c in (claims.sizes, *claims.invariant.values(), claims.guard(t))]
-        given += [formulas.range(slot) for slot in claims.ranges.values()]
+        given += [*(formulas.range(slot) for slot in claims.ranges.values()), *formulas.chosen(t.params)]
         goal = Condition(t.name, "is possible", t.params, claims.guard(t), TRUE, trivial=False)
         solver = _solver(_text(goal, [*given, *(law for _, law in formulas.laws)]), effort)
         yield t.name, Answer(str(solver.check()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..checker.expectations import Run
 from ..checker.walks import Taken, Walk
 from ..language import Condition, SymbolicState, count, sometimes
-from .etcd import EtcdRendezvous
 from .holder import Holders
 from .properties import Rendezvous
 from .rooms import Rooms
@@ -15,7 +14,6 @@ FIRST = Run(Holders, {"node": 1, "min_nodes": 1, "max_nodes": 1, "rounds": 1}, E
 THREE = Run(Holders, {"node": 3, "min_nodes": 1, "max_nodes": 4, "rounds": 1}, Edition.SEED)
 ROUND = Run(Rendezvous, {"node": 3, "min_nodes": 2, "max_nodes": 4, "rounds": 1}, Edition.SEED)
 ROOM = Run(Rooms, {"node": 2, "min_nodes": 2, "max_nodes": 3, "rounds": 2}, Edition.TRYSTATE, ("worker_failure",))
-ETCD = Run(EtcdRendezvous, {"node": 2, "min_nodes": 2, "max_nodes": 3}, Edition.TORCH)
 
 EXITED = "begin({0}) read({0}) decide({0}) conclude({0}) "
 JOINED = "begin({0}) read({0}) decide({0}) act_add_to_participants({0}) write_wins({0}) decide({0}) "
@@ -94,24 +92,6 @@ LAST_CALL = Walk(
     witness=three_run,
     before="exit_finish(0) exit_finish(1) exit_finish(2)",
 )  # fmt: skip
-FOUR_STAGES = Walk(
-    "etcd-round", "A round of the etcd backend in its four stages (rendezvous-engine 3.2.4).", ETCD,
-    (
-        Taken("create(0)", "setup: the key is an exclusive lock", (1,)),
-        Taken("publish(0)", "the round is joinable", (2,)),
-        Taken("join(0)", "rank 0", (2,)),
-        Taken("see_joinable(1)", "another node finds the round", (2,)),
-        Taken("join(1)", "rank 1: min_nodes have joined, and the last call begins", (2,)),
-        Taken("end_last_call(1)", "the waiting time is over: the round is frozen", (3,)),
-        Taken("see_frozen(0)", "no other node can join", (3,)),
-        Taken("see_frozen(1)", "and on the other node", (3,)),
-        Taken("confirm(0)", "each participant confirms", (3,)),
-        Taken("confirm(1)", "the last one makes the round final", (4,)),
-        Taken("see_final(0)", "rank 0 becomes the master", (4,)),
-        Taken("see_final(1)", "and rank 1 its peer", (4,)),
-    ),
-    witness="a_round_is_final",
-)  # fmt: skip
 IN_A_ROOM = Walk(
     "room-rounds", "Two rounds in a room: requests, answers and notices.", ROOM,
     (
@@ -146,4 +126,4 @@ IN_A_ROOM = Walk(
     witness=both_are_in_the_next_round,
 )  # fmt: skip
 WALKS = (EXECUTOR_RUNS, SCALE_UP)
-ROUNDS = (LAST_CALL, IN_A_ROOM, FOUR_STAGES)
+ROUNDS = (LAST_CALL, IN_A_ROOM)

@@ -17,7 +17,6 @@ from ..language.transitions import fault_bounds
 from .deadlines import Deadlines
 from .detail import OursInDetail
 from .environment import Environment
-from .etcd import EtcdRendezvous
 from .holder import Holders
 from .hosting import SharedEndpoints
 from .properties import Rendezvous
@@ -42,12 +41,6 @@ def run(
 def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, *faults: str, **found: str) -> Run:
     """One search of `Holders`."""
     return run(edition, nodes, min_nodes, max_nodes, faults, rounds=2, system=Holders, **found)
-
-
-def etcd(nodes: int, min_nodes: int, max_nodes: int, *faults: str, idle: tuple[str, ...] = ()) -> Run:
-    """One search of the rendezvous over etcd."""
-    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes}
-    return search(FINDINGS, EtcdRendezvous, Edition.TORCH, *faults, sizes=sizes, idle=idle)
 
 
 calls = partial(search, FINDINGS, Deadlines)
@@ -145,10 +138,6 @@ PLAN: tuple[Run, ...] = (
     holders(TORCH, 2, 1, 1, "worker_failure"),
     holders(TORCH, 2, 1, 2, "join_timeout"),
     holders(TORCH, 3, 2, 2),
-    etcd(2, 1, 2, idle=("a_full_group_is_to_restart",)),
-    etcd(3, 2, 3, "crash", "restart"),
-    etcd(3, 2, 2, "crash", "restart", "late", "job_end"),
-    etcd(3, 2, 3, "crash", "restart", "worker_failure", "job_end", "join_timeout", "late"),
     calls(TORCH),
     calls(TORCH, "corrupt", "restored"),
     calls(TORCH, "corrupt", "foreign", "restored", corruption_is_named="R18", the_timer_lives="R18"),

@@ -92,36 +92,6 @@ class Holder(enum.Enum):
     STALE = "the store has a newer state: a write is refused"
 
 
-class EtcdRound(enum.Enum):
-    """The status of torch's rendezvous over etcd, in its key `active_version`."""
-
-    NONE = "no key: no node has begun, or the previous round is over"
-    SETUP = "a node has the key, as an exclusive lock, and prepares the round"
-    JOINABLE = "nodes take ranks, until the last call is over or max have"
-    FROZEN = "no other node joins; each participant confirms"
-    FINAL = "each has confirmed; newcomers wait"
-    CLOSED = "every join fails"
-
-
-class EtcdNode(enum.Enum):
-    """A node of torch's rendezvous over etcd."""
-
-    ENTERING = "rendezvous_barrier: looks for a round"
-    CREATING = "has written the key; prepares the round"
-    JOINING = "has seen a joinable round; takes a rank"
-    LAST_CALL = "has the rank min - 1; waits until the last call is over"
-    JOINED = "has a rank; waits until the round is frozen"
-    CONFIRMING = "has seen that it is frozen; confirms"
-    CONFIRMED = "keeps its lease alive; waits until the round is final"
-    ANNOUNCING = "has seen a final round; counts itself as waiting"
-    WATCHING = "waits until the round is replaced or a lease of it is over"
-    RUNNING = "has a rank and a world"
-    DONE = "its job is over; closes the rendezvous"
-    FAILED = "its deadline has passed; closes the rendezvous"
-    LEFT = "gone for good"
-    DEAD = "crashed"
-
-
 class Call(enum.Enum):
     """The call that a thread of a node runs."""
 

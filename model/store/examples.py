@@ -5,11 +5,15 @@ from __future__ import annotations
 from ..checker.expectations import Run
 from ..checker.walks import Taken, Walk
 from .frames import Frames
+from .handshake import Handshake, Protection
 from .vocabulary import Edition
 from .watches import Watches
 
 ONE = Run(Watches, {"client": 1, "key": 1, "writes": 1}, Edition.SEED)
 WORKERS = Run(Watches, {"client": 2, "key": 1, "writes": 2}, Edition.SEED)
+PLAIN, BOUND = (
+    Run(Handshake, {"client": 1, "server": 1, "frames": 2}, edition) for edition in (Protection.PLAIN, Protection.BOUND)
+)
 TWO = Run(Frames, {"connection": 2}, Edition.SEED, faults=("end",))
 
 SET = Walk(
@@ -57,4 +61,20 @@ MASTER_RUNS = Walk(
      Taken("finish", "poll: the control pipe has POLLHUP, and the loop ends")),
     witness="the_server_ends",
 )  # fmt: skip
-WALKS = (SET, SET_AND_WATCH_KEY, CALLBACK, MASTER_RUNS)
+RELAY = Walk(
+    "relay", "A relay delivers both proofs, and then a frame of its own.", PLAIN,
+    (Taken("answer_challenge(0, 0)", "the relay delivers the server's nonce; the client answers with a proof"),
+     Taken("admit(0, 0)", "the relay delivers both; the server admits the client"),
+     Taken("accept(0, 0)", "the relay delivers the server's proof; the client accepts the server"),
+     Taken("forge(0)", "no frame is bound to the proofs: the server takes the relay's")),
+    witness="a_forged_frame_is_taken",
+)  # fmt: skip
+BOUND_FRAMES = Walk(
+    "bound-frames", "A server takes the frames of its client in their order.", BOUND,
+    (Taken("answer_challenge(0, 0)"), Taken("admit(0, 0)"), Taken("accept(0, 0)", "both have the same two nonces"),
+     Taken("send(0)", "the first frame, with a MAC over its number"), Taken("send(0)", "the second"),
+     Taken("take(0, 0)", "the first one is valid, once"), Taken("pick_the_next"),
+     Taken("take(0, 0)", "then the second")),
+    witness="all_is_taken",
+)  # fmt: skip
+WALKS = (SET, SET_AND_WATCH_KEY, CALLBACK, MASTER_RUNS, RELAY, BOUND_FRAMES)

@@ -13,6 +13,7 @@ from typing import Any
 from ..checker.expectations import Found, Run, read_findings, search
 from .barriers import Barriers
 from .frames import Frames
+from .handshake import Handshake, Protection
 from .journals import Journals
 from .queues import Queues
 from .registers import Registers
@@ -216,7 +217,18 @@ _JOURNALS = (
     _run(Journals, TRYSTATE),
     _run(Journals, TRYSTATE, "crash"),
 )
+# A relay that forges frames in PLAIN is reached by design: the edition has no property that it violates.
+_HANDSHAKES = tuple(_run(Handshake, edition, sizes={"frames": frames}) for edition in Protection for frames in (1, 2))
 # fmt: on
 PLAN: tuple[Run, ...] = (
-    _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _REGISTRATIONS + _BARRIERS + _JOURNALS
+    _FRAMES
+    + _STARTUPS
+    + _REGISTERS
+    + _WAITS
+    + _QUEUES
+    + _WATCHES
+    + _REGISTRATIONS
+    + _BARRIERS
+    + _JOURNALS
+    + _HANDSHAKES
 )

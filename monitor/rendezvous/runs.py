@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ..record import PART, Flaw, Line
+from .barrier import PREFIX, Barrier, prefix_of
 from .follower import Follower
 from .known import Options
 from .shared_state import BEAT, Protocol, identify
@@ -18,11 +19,17 @@ class Runs:
     """Feed it every line of a record; `followers` has each rendezvous by the key of its state."""
 
     def __init__(
-        self, options: Callable[[Protocol], Options] | None = None, of_keys: Mapping[str, Options] | None = None
-    ) -> None:
-        """`of_keys`: the options of a rendezvous by the key of its state, if they differ from `options`."""
+        self, options: Callable[[Protocol], Options] | None = None, of_keys: Mapping[str, Options] | None = None,
+        nodes: tuple[int | None, int | None] = (None, None),
+    ) -> None:  # fmt: skip
+        """`of_keys`: the options of a rendezvous by the key of its state, if they differ from `options`.
+
+        `nodes`: min_nodes and max_nodes of NVRx's barrier, whose keys do not have them.
+        """
         self._options, self._of_keys = options or (lambda protocol: Options()), of_keys or {}
+        self._nodes = nodes
         self.followers: dict[str, Follower] = {}
+        self.barriers: dict[str, Barrier] = {}  # NVRx's, by the prefix of their keys
         self.flaws: list[Flaw] = []
         self.flawed = 0
         self.lines = self.lost = 0
@@ -41,8 +48,8 @@ class Runs:
             self.cut = self.cut or line.cut
             self.ended = self.ended and not line.cut
             if not line.cut:
-                for follower in self.followers.values():
-                    follower.damaged = line.place
+                for one in self.all:
+                    one.damaged = line.place
                 self.flawed += 1
                 self.flaws += [line] if len(self.flaws) < FLAWS_MAX else []
             return
@@ -50,11 +57,13 @@ class Runs:
         if line.what == "header":
             self.by = str(line.fields.get("by", ""))[:40]
             if "continues" not in line.fields:
-                for follower in self.followers.values():
-                    follower.damaged = f"the part before {line.file}, the record of another server,"
+                for one in self.all:
+                    one.damaged = f"the part before {line.file}, the record of another server,"
                 self.recorders += [line.file] if len(self.recorders) < RUNS_MAX else []
         elif line.what == "lost":
             self.lost += int(line.fields["lines"])
+            for barrier in self.barriers.values():  # the record does not repeat its keys
+                barrier.damaged = barrier.damaged or line.place
         self.ended = line.what == "end"
         for follower in self._concerned(line):
             follower.feed(line)
@@ -62,29 +71,36 @@ class Runs:
             for follower in self.followers.values():
                 follower.feed(line)
 
-    def _concerned(self, line: Line) -> Iterator[Follower]:
+    @property
+    def all(self) -> list[Follower | Barrier]:
+        """Each rendezvous."""
+        return [*self.followers.values(), *self.barriers.values()]
+
+    def _concerned(self, line: Line) -> Iterator[Follower | Barrier]:
         if line.what == "open" and line.fields.get("again"):
             return  # a later file repeats the open connections, so this is not a new one
         if line.what in ("open", "close"):
             known = self._of.pop(line.connection, set())
-            yield from (self.followers[key] for key in known)
+            yield from (self.barriers.get(key) or self.followers[key] for key in known)
             return
         key = state_key(line.key)
         if not key:
             return
-        follower = self.followers.get(key) or self._begin(key)
+        follower = self.barriers.get(key) or self.followers.get(key) or self._begin(key)
         if follower is not None:
             if len(self._of) < CONNECTIONS_MAX or line.connection in self._of:
                 self._of.setdefault(line.connection, set()).add(key)
             yield follower
 
-    def _begin(self, key: str) -> Follower | None:
-        found = identify(key)
-        if found is None:
+    def _begin(self, key: str) -> Follower | Barrier | None:
+        found, of_barrier = identify(key), PREFIX in key
+        if found is None and not of_barrier:
             return None
-        if len(self.followers) >= RUNS_MAX:
+        if len(self.all) >= RUNS_MAX:
             self.let_go += 1
             return None
+        if found is None:
+            return self.barriers.setdefault(key, Barrier(key.rpartition(PREFIX)[2], *self._nodes))
         protocol, run = found
         self.followers[key] = follower = Follower(protocol, self._of_keys.get(key) or self._options(protocol), run)
         return follower
@@ -98,6 +114,8 @@ class Runs:
 def state_key(key: str) -> str:
     """The key of the state to which a key belongs; empty if it belongs to no state."""
     part, beat = PART.search(key), BEAT.search(key)
+    if prefix := prefix_of(key):
+        return prefix
     if beat is not None:
         return f"{key[: beat.end('run')]}/state"
     if part is not None:

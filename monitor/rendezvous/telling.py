@@ -13,6 +13,7 @@ from typing import Any
 from trystate.impl.host.visible import some
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
+from .barrier import Barrier
 from .follower import Follower
 from .judging import Problem
 from .known import Runs as Ran
@@ -65,7 +66,10 @@ def happened(follower: Follower, *, steps: bool = False) -> list[Told]:
     """The rounds as they happened; with `steps`, each step of the model."""
     if steps:
         return [Told(e.time, e.place, f"{e.step}({e.node or ''})") for e in follower.events]
-    rows = sorted([*_steps(follower), *_groups(follower)], key=lambda told: told.time)
+    return _shortened(sorted([*_steps(follower), *_groups(follower)], key=lambda told: told.time))
+
+
+def _shortened(rows: list[Told]) -> list[Told]:
     if len(rows) <= SHOWN_MAX:
         return rows
     left = len(rows) - SHOWN_MAX
@@ -126,7 +130,33 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         yield f"{told.time - follower.first:9.2f} s  {told.text}"
     if follower.dropped:
         yield f"           ({_many(follower.dropped, 'step')} before these not kept)"
-    wrong = [p for p in follower.problems if p.harm or p.kind == "note" or passing]
+    yield from _problems(follower, [p for p in follower.problems if p.harm or p.kind == "note" or passing])
+    yield from _at_the_end(follower)
+
+
+def text_of_barrier(barrier: Barrier, *, steps: bool = False) -> Iterator[str]:
+    """The same for NVRx's barrier."""
+    yield (
+        f"rendezvous {barrier.run!r}: NVRx's barrier, edition {' or '.join(e.name for e in barrier.editions)}, "
+        f"nodes {barrier.low or '?'}:{barrier.high or '?'}: {_many(len(barrier.launchers), 'connection')}, "
+        f"{_many(barrier.rounds_complete, 'closed round')}"
+    )
+    yield ""
+    events = [event for event in barrier.events if (event.step if steps else event.text)]
+    told = [Told(e.time, e.place, f"{e.step}({e.node})" if steps else f"{e.node} {e.text}") for e in events]
+    for row in told if steps else _shortened(told):
+        yield f"{row.time - barrier.first:9.2f} s  {row.text}"
+    yield from _problems(barrier, barrier.problems)
+    if barrier.shut:
+        yield f"    the rendezvous is shut down: {barrier.shut.decode('latin-1')}"
+    yield from _waits(barrier)
+    here, gone = Counter[str](), Counter[str]()
+    for one in barrier.launchers.values():
+        (here if one.gone is None else gone)[one.at.name] += 1
+    yield f"    places: {_counted(here) or 'none'}{f'; disconnected: {_counted(gone)}' if gone else ''}"
+
+
+def _problems(follower: Follower | Barrier, wrong: list[Problem]) -> Iterator[str]:
     for problem in wrong[:PROBLEMS_SHOWN]:
         yield ""
         yield from _problem(follower, problem)
@@ -135,10 +165,9 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         yield f"... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
     yield ""
     yield f"at the end of the record, {follower.now - follower.first:.2f} s after its beginning"
-    yield from _at_the_end(follower)
 
 
-def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
+def _problem(follower: Follower | Barrier, problem: Problem) -> Iterator[str]:
     since = f"{problem.time - follower.first:.2f} s ({problem.place})"
     if problem.kind == "note":
         yield f"note, at {since}: {problem.text}"
@@ -173,14 +202,7 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
     snapshot = follower.snapshot
     if snapshot.closed:
         yield f"    the rendezvous is closed{f': {snapshot.closed}' if snapshot.closed.by else ''}"
-    found = follower.waiting()
-    for wait in found[:PROBLEMS_SHOWN]:
-        yield f"    {wait.node} waits for {wait.on}, since {wait.since - follower.first:.2f} s"
-        yield f"        needed: {wait.needs}"
-        if wait.why:
-            yield f"        but {wait.why}"
-    if len(found) > PROBLEMS_SHOWN:
-        yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
+    yield from _waits(follower)
     here, gone = Counter[str](), Counter[str]()
     for node in follower.nodes().values():
         phase = " or ".join(sorted(p.name for p in node.phases))
@@ -191,12 +213,25 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
         yield f"    nodes: {_counted(here) or 'none'}"
 
 
+def _waits(follower: Follower | Barrier) -> Iterator[str]:
+    found = follower.waiting()
+    for wait in found[:PROBLEMS_SHOWN]:
+        yield f"    {wait.node} waits for {wait.on}, since {wait.since - follower.first:.2f} s"
+        yield f"        needed: {wait.needs}"
+        if wait.why:
+            yield f"        but {wait.why}"
+    if len(found) > PROBLEMS_SHOWN:
+        yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
+
+
 def _counted(phases: Counter[str]) -> str:
     return ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
 
 
-def as_data(follower: Follower) -> dict[str, Any]:
+def as_data(follower: Follower | Barrier) -> dict[str, Any]:
     """All of it, as values of JSON. Times are seconds since the epoch, on the recorder's clock."""
+    if isinstance(follower, Barrier):
+        return _of_barrier(follower)
     return {
         "run": follower.run,
         "protocol": follower.protocol.name,
@@ -225,6 +260,26 @@ def as_data(follower: Follower) -> dict[str, Any]:
             for e in list(follower.events)[-JSON_MAX:]
         ],
         "steps_left_out": follower.dropped + max(0, len(follower.events) - JSON_MAX),
+    }  # fmt: skip
+
+
+def _of_barrier(barrier: Barrier) -> dict[str, Any]:
+    return {
+        "run": barrier.run, "protocol": "NVRX", "editions": [edition.name for edition in barrier.editions],
+        "min_nodes": barrier.low, "max_nodes": barrier.high, "lines": barrier.lines, "rounds": barrier.rounds_complete,
+        "first": barrier.first, "last": barrier.now, "undecided": barrier.undecided,
+        "shutdown": barrier.shut.decode("latin-1"),
+        "problems": [*map(_problem_data, barrier.problems)],
+        "waiting": [{**asdict(wait), "whom": list(wait.whom)} for wait in barrier.waiting()],
+        "nodes": [
+            {"name": one.name, "place": one.at.name, "round": one.round, "slot": one.slot, "rank": one.rank,
+             "host": one in barrier.hosts, "gone": one.gone}
+            for one in barrier.launchers.values()
+        ],
+        "steps": [
+            {"time": e.time, "place": e.place, "step": e.step, "node": str(e.node), "text": e.text}
+            for e in barrier.events
+        ],
     }  # fmt: skip
 
 

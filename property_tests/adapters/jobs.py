@@ -210,13 +210,14 @@ def crash(url: str) -> None:
 
 
 class Server(Program):
-    """`trystate store serve`."""
+    """`trystate store serve`, or `proxy`."""
 
     def __init__(
-        self, folder: Path, port: int = 0, *options: str, begin: Callable[[str, list[str]], object] = be
-    ) -> None:
+        self, folder: Path, port: int = 0, *options: str, begin: Callable[[str, list[str]], object] = be,
+        command: str = "serve",
+    ) -> None:  # fmt: skip
         self._known = len(list(folder.glob("log.server*")))
-        argv = ["serve", "--port", str(port), *options]
+        argv = [command, "--port", str(port), *options]
         super().__init__(folder / f"log.server{self._known}", begin, "trystate store", argv)
         eventually("the server listens", lambda: "listening on" in self.said)
         found = re.search(r"listening on \S+:(\d+)", self.said)

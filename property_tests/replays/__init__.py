@@ -1,12 +1,12 @@
-"""The replays: a script for each finding of torch 2 and of NVRx. This module runs a script and renders it as a report.
+"""The replays: a script for each finding of torch 2, NVRx and torchft. This module runs and renders a script.
 
 Rule: a script needs torch, the standard library and the modules in this folder. In its report the definitions that it
 uses from these modules replace the imports, so the script that is sent needs only torch. A script about NVRx also needs
-trystate, and NVRx's file. A script ends with exit code 1 and a last line `reproduced: ...` if the defect shows, and
-with 0 and `not reproduced` if it does not. With `--control` as its only argument it runs a harmless schedule, which
-must not reproduce the defect. The docstring is the report for the maintainers, without the parts that the record of the
-finding contains. The name of a file is the finding's
-number and name, so it cannot be imported.
+trystate and NVRx's file, and a script about torchft needs torchft. A script ends with exit code 1 and a last line
+`reproduced: ...` if the defect shows, and with 0 and `not reproduced` if it does not. With `--control` as its only
+argument it runs a harmless schedule, which must not reproduce the defect. The docstring is the report for the
+maintainers, without the parts that the record of the finding contains. The name of a file is the finding's number and
+name, so it cannot be imported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def replay(path: Path, say: Callable[[str], None], *, control: bool = False) -> 
     """
     last = ""
     argv = [sys.executable, str(path), *["--control"] * control]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "RUST_LOG": "error"}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment) as child:
         end = partial(_end, child.pid)
         limit = threading.Timer(SECONDS_MAX, end)
@@ -136,7 +136,7 @@ def report(finding: Finding) -> str:
     """The report of a finding for the maintainers of its package, as Markdown."""
     path = script(finding)
     title, parts = docstring(path)
-    needs = "only torch" if finding.of == "torch" else f"torch, trystate and {finding.of}"
+    needs = {"NVRx": "torch, trystate and NVRx", "torchft": "torchft"}.get(finding.of, "only torch")
     sections = {
         "Versions": parts["Versions"],
         "Symptom": finding.seen,

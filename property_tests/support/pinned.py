@@ -27,6 +27,7 @@ from trystate.model.nvrx import findings as nvrx
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous import findings as rendezvous
 from trystate.model.store import findings as store
+from trystate.model.torchft import findings as torchft
 from trystate.search.plans import states
 
 from .marks import VERIFIED
@@ -40,6 +41,7 @@ PLAN = (
     *autograd.PLAN,
     *groups.PLAN,
     *nvrx.PLAN,
+    *torchft.PLAN,
 )  # the runs of `trystate verify --all`
 STATES = states()  # label of a planned run -> how many states it has
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import pickle
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +16,14 @@ from trystate.monitor.rendezvous.follower import Follower
 
 from ..adapters.simulator import following
 
-KEPT = Path(__file__).parent / "records"  # records of real jobs, written by `trystate store serve --record`
+KEPT = Path(__file__).with_name("records.zip")  # records of real jobs, written by `trystate store serve --record`
 Fields = dict[str, Any]
 
 
 def unpacked(name: str) -> bytes:
     """A record that is kept."""
-    return gzip.decompress((KEPT / f"{name}.jsonl.gz").read_bytes())
+    with zipfile.ZipFile(KEPT) as records:
+        return records.read(f"{name}.jsonl")
 
 
 def kept(name: str) -> list[Fields]:

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.steps import SEARCHED, exported
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.model.language import System
+from trystate.model.language import Property, System
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer
 from trystate.search.machine import decide
@@ -65,10 +66,16 @@ def export(args: argparse.Namespace) -> int:
         text, configuration = tla(system, names, system.name if args.out is None else _module(args.out))
         _write(args.out, text)
         _write(args.out and args.out.with_suffix(".cfg"), configuration)
-    left = [p.name for p in system.properties if p.form.live]
-    if names is None and left and args.to == "promela":
-        print(f"not exported, because they are liveness properties: {', '.join(left)}", file=sys.stderr)
+    there = exported(system, None, live=args.to == "tla")
+    left = [f"{p.name} ({_kind(p)})" for p in system.properties if p not in there]
+    if names is None and left:
+        print(f"not exported, `trystate verify` decides them: {', '.join(left)}", file=sys.stderr)
     return Exit.OK
+
+
+def _kind(left: Property) -> str:
+    """The reason why a property is not exported."""
+    return SEARCHED.get(left.form) or ("liveness with a bound" if left.within else "liveness")
 
 
 def _questions(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from trystate.impl.host.secret import read_secret
 from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
-from ..choosing import positive
+from ..choosing import positive, tls_option
 from ..exits import Exit
 from ..report.results import plural
 
@@ -44,6 +44,7 @@ def _job(p: argparse.ArgumentParser, *, needs_id: bool = True) -> None:
         metavar="FILE",
         help="the file of the endpoint's secret, as secret_file in --rdzv-conf (default: none)",
     )
+    tls_option(p)
 
 
 def _wait(p: argparse.ArgumentParser, what: str) -> None:
@@ -76,7 +77,7 @@ def answered(work: Callable[[Any, argparse.Namespace], int]) -> Callable[[argpar
             raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
         secret = None if args.secret_file is None else read_secret(args.secret_file)
         try:
-            with endpoint_store(args.rdzv_endpoint, secret) as store:
+            with endpoint_store(args.rdzv_endpoint, secret, args.tls) as store:
                 return work(store, args)
         except RendezvousSettingsError as error:
             raise UsageError(str(error)) from error

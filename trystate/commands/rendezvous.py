@@ -21,6 +21,7 @@ from trystate.monitor.histories import Histories
 from trystate.monitor.keys import MalformedLine
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous import telling
+from trystate.monitor.rendezvous.barrier import Barrier
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.heartbeats import RunHeartbeats, heard
 from trystate.monitor.rendezvous.known import Options
@@ -37,6 +38,7 @@ from ..report.walked import Watched, walked
 
 FLAWS_SHOWN = 5
 PROGRESS_LINES = 2_000
+_UNKNOWN = (None, None)
 
 
 def explain_rendezvous(args: argparse.Namespace) -> int:
@@ -46,7 +48,8 @@ def explain_rendezvous(args: argparse.Namespace) -> int:
         given = _options(args)
         of_keys = {} if given.interval and given.attempts else heard(record.lines(args.files), given)
         default = RunHeartbeats().options(given)
-    runs, histories = Runs(lambda protocol: default if protocol is Protocol.TORCH else Options(), of_keys), Histories()
+    runs = Runs(lambda protocol: default if protocol is Protocol.TORCH else Options(), of_keys, args.nnodes or _UNKNOWN)
+    histories = Histories()
     watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
         for line in record.lines(args.files):
@@ -60,10 +63,11 @@ def explain_rendezvous(args: argparse.Namespace) -> int:
         runs.finish()
         histories.finish()
     chosen = _chosen(runs, args.rdzv_id)
+    followers = [one for one in chosen if isinstance(one, Follower)]
     if args.diagram is not None:
-        _draw(chosen, args.diagram)
+        _draw(followers, args.diagram)
     if args.html is not None:
-        _show(runs, chosen, watched, args.html)
+        _show(runs, followers, watched, args.html)
     code = verdict(runs, chosen, histories)
     if args.json:
         print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
@@ -91,16 +95,16 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(low, high, args.keep_alive_interval or 0, args.keep_alive_max_attempt or 0, edition)
 
 
-def _chosen(runs: Runs, run: str | None) -> list[Follower]:
-    begun = any(f.begun for f in runs.followers.values())  # an observer reads keys that do not exist
-    found = [f for f in runs.followers.values() if (f.begun or not begun if run is None else f.run == run)]
+def _chosen(runs: Runs, run: str | None) -> list[Follower | Barrier]:
+    begun = any(f.begun for f in runs.all)  # an observer reads keys that do not exist
+    found = [f for f in runs.all if (f.begun or not begun if run is None else f.run == run)]
     if not found and run is not None:
-        known = ", ".join(sorted({f.run for f in runs.followers.values()})) or "none"
+        known = ", ".join(sorted({f.run for f in runs.all})) or "none"
         raise UsageError(f"the record has no rendezvous with --rdzv-id={run}; it has {known}")
     return found
 
 
-def verdict(runs: Runs, chosen: list[Follower], histories: Histories) -> Exit:
+def verdict(runs: Runs, chosen: list[Follower | Barrier], histories: Histories) -> Exit:
     """1 if something was violated or not explained; 3 if nothing was violated but not all could be decided."""
     if histories.wrong or any(problem.harm for f in chosen for problem in f.problems):
         return Exit.FAILED
@@ -111,7 +115,7 @@ def verdict(runs: Runs, chosen: list[Follower], histories: Histories) -> Exit:
 
 
 def _text(
-    runs: Runs, chosen: list[Follower], args: argparse.Namespace, code: Exit, histories: Histories
+    runs: Runs, chosen: list[Follower | Barrier], args: argparse.Namespace, code: Exit, histories: Histories
 ) -> Iterator[str]:
     ends = "" if runs.ended else ", cut off" if runs.cut else ", still being written, or its server was killed"
     yield f"record of {runs.by}: {plural(runs.lines, 'line')}, {runs.last - runs.first:.1f} s{ends}"
@@ -123,7 +127,10 @@ def _text(
         yield f"... {runs.flawed - FLAWS_SHOWN} more such lines"
     for follower in chosen:
         yield ""
-        yield from telling.text(follower, steps=args.steps, passing=args.steps)
+        if isinstance(follower, Barrier):
+            yield from telling.text_of_barrier(follower, steps=args.steps)
+        else:
+            yield from telling.text(follower, steps=args.steps, passing=args.steps)
     if histories.counts:
         yield ""
         yield from history.text(histories)
@@ -131,7 +138,7 @@ def _text(
     yield from _conclusion(runs, chosen, code, histories)
 
 
-def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histories) -> Iterator[str]:
+def _conclusion(runs: Runs, chosen: list[Follower | Barrier], code: Exit, histories: Histories) -> Iterator[str]:
     harm = [problem for f in chosen for problem in f.problems if problem.harm]
     names = dict.fromkeys(
         f"{p.finding.number} {p.finding.name}{'' if p.cause is None else f' (a consequence of {p.cause.number})'}"
@@ -154,19 +161,19 @@ def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histo
         why = list(unread)
         why += [text for f in chosen for text in f.undecided]
         why += [f"{plural(runs.lost, 'line')} could not be kept by the recorder"] if runs.lost else []
-        why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.followers)}"] if runs.let_go else []
+        why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.all)}"] if runs.let_go else []
         begun = any(f.begun for f in chosen) or (not chosen and histories.counts)
         why += [] if begun else ["it has no state of a rendezvous"]
         why += list(histories.undecided)
         yield f"verdict: not decided: {'; '.join(why) or 'a rendezvous has not begun'}"
 
 
-def _data(runs: Runs, chosen: list[Follower], code: Exit) -> dict[str, Any]:
+def _data(runs: Runs, chosen: list[Follower | Barrier], code: Exit) -> dict[str, Any]:
     return {
         "format": 1, "by": runs.by, "lines": runs.lines, "ended": runs.ended, "lost": runs.lost,
         "recorders": runs.recorders,
         "flaws": [{"place": flaw.place, "why": flaw.why} for flaw in runs.flaws], "flawed": runs.flawed,
-        "exit_code": int(code), "rendezvous": [telling.as_data(follower) for follower in chosen],
+        "exit_code": int(code), "rendezvous": [*map(telling.as_data, chosen)],
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """`trystate replay`: shows a known defect twice: in the model's shortest counterexample, and on the real torch.
 
-A defect of torch 1.9 is shown in the model only.
+A defect of torch 1.9 and of torchcomms is shown in the model only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests import replays
-from trystate.property_tests.adapters.nvrx import shipped
+from trystate.property_tests.adapters.packages import PACKAGES
 from trystate.property_tests.adapters.replays import ScheduleError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 from trystate.search.machine import decide
@@ -64,10 +64,19 @@ def _list() -> None:
 
 
 def _report(finding: Finding) -> int:
-    if releases.is_out_of_reach(finding):
-        raise UsageError(f"{finding.number} has no report and no script: it was last seen in torch {finding.until}")
+    if reason := _not_replayed(finding):
+        raise UsageError(f"{finding.number} has no report and no script: {reason}")
     print(replays.report(finding), end="")
     return Exit.OK
+
+
+def _not_replayed(finding: Finding) -> str:
+    """Why no script replays a finding; empty if one does."""
+    if replays.script(finding).is_file():
+        return ""
+    if finding.of != "torch":
+        return f"its model was written from the source of {finding.of}, which was not run"
+    return f"it was last seen in torch {finding.until}, and no torch that can be installed has it"
 
 
 def _show_in_model(finding: Finding) -> None:
@@ -88,24 +97,23 @@ def _show_in_model(finding: Finding) -> None:
 
 
 def _replay_on_torch(finding: Finding) -> int:
-    if releases.is_out_of_reach(finding):
-        last = f"{finding.number} was last seen in torch {finding.until}"
-        print(f"\nNot replayed: {last}, and no torch that can be installed has it.")
+    if reason := _not_replayed(finding):
+        print(f"\nNot replayed: {reason}.")
         return Exit.OK
-    problem = torch_problem() or (shipped.problem() if finding.of != "torch" else None)
+    package = PACKAGES.get(finding.of)
+    problem = torch_problem() or (package.problem() if package else None)
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
         return Exit.INCOMPLETE
     installed = version("torch")
-    is_of_torch = finding.of == "torch"
-    absence = releases.absence(installed, finding) if is_of_torch else shipped.absence(finding)
+    absence = package.absence(finding) if package else releases.absence(installed, finding)
     if absence:
         print(f"\n{absence}", flush=True)
-        if is_of_torch and not releases.is_over(installed, finding):
+        if not package and not releases.is_over(installed, finding):
             return Exit.OK  # this torch lacks what the finding is about: there is nothing to run
     prepare_for_torch()
     try:
-        print(f"On {compared_as()}{'' if is_of_torch else f', {shipped.barrier_file()}'}:\n", flush=True)
+        print(f"On {compared_as()}{f', {package.file()}' if package else ''}:\n", flush=True)
         reproduced = replays.replay(replays.script(finding), lambda line: print(f"  {line}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: torch did not follow the schedule: {error}", file=sys.stderr)

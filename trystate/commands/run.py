@@ -125,10 +125,13 @@ def _numbers(job: Launch) -> contextlib.AbstractContextManager[None]:
     if job.metrics is None:
         return contextlib.nullcontext()
     from trystate.impl.host.secret import read_secret
+    from trystate.impl.host.tls import Tls
     from trystate.monitor.metrics import of_a_job
 
-    config, secret = job.config, job.config.rdzv_configs.get("secret_file")
-    return of_a_job(config.rdzv_endpoint, config.run_id, read_secret(secret) if secret else None, job.metrics)
+    config = job.config
+    secret, tls = map(config.rdzv_configs.get, ("secret_file", "tls"))
+    access = read_secret(secret) if secret else None, Tls(tls) if tls else None
+    return of_a_job(config.rdzv_endpoint, config.run_id, *access, job.metrics)
 
 
 def _launch(job: Launch) -> None:

@@ -44,6 +44,7 @@ def serve(args: argparse.Namespace) -> int:
     secret = None if args.secret_file is None else read_secret(args.secret_file)
     collect_rarely()
     who = "for clients that have the secret" if secret else "for every client that can reach it"
+    who = f"over TLS, {who}" if args.tls else who
     with (
         logging(limits.connections, warns=limits.connections > Limits().connections) as log,
         keeping(args.data, limits, log) as directory,
@@ -53,7 +54,7 @@ def serve(args: argparse.Namespace) -> int:
         kind = (
             Driver if directory is None else partial(KeepingDriver, directory=directory, sync_seconds=args.sync or None)
         )
-        drive(partial(kind, listener, limits, secret, log, recorder), partial(started, listener, who))
+        drive(partial(kind, listener, limits, secret, log, recorder, args.tls), partial(started, listener, who))
     return Exit.OK if directory is None or directory.contents.broken is None else Exit.FAILED
 
 
@@ -70,7 +71,7 @@ def proxy(args: argparse.Namespace) -> int:
         recording(args, "store proxy", log) as recorder,
     ):
         assert recorder is not None  # its option is required
-        drive(partial(Proxy, listener, args.to, recorder, log), partial(started, listener, who))
+        drive(partial(Proxy, listener, args.to, recorder, log, args.tls), partial(started, listener, who))
     return Exit.OK
 
 

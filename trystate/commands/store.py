@@ -12,7 +12,7 @@ from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.writer import BYTES, FILES
 from trystate.model.errors import UsageError
 
-from ..choosing import port, positive, whole
+from ..choosing import port, positive, tls_option, whole
 from ..manual import LIMITS, add_page
 
 
@@ -30,6 +30,7 @@ def _serve(p: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the file of the secret that clients must have; torch's own client has none (default: serve all clients)",
     )
+    tls_option(p)
     p.add_argument(
         "--data",
         metavar="DIR",
@@ -57,6 +58,7 @@ def _serve(p: argparse.ArgumentParser) -> None:
 def _proxy(p: argparse.ArgumentParser) -> None:
     p.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the store's server")
     _listening(p)
+    tls_option(p)
     _record(p, required=True)
 
 

@@ -59,7 +59,7 @@ CONFORMANCE = "conformance with torch"
 COMPARED = (
     "torch_rendezvous.conformance", "stores.cases", "our_store.conformance", "our_rendezvous.operators",
     "our_rendezvous.deadlines", "our_rendezvous.hosting", "simulator.conformance", "our_agent.conformance",
-    "torch_agent.conformance", "our_autograd.conformance", "nvrx.conformance",
+    "torch_agent.conformance", "our_autograd.conformance", "nvrx.conformance", "torchft.conformance",
 )  # fmt: skip
 COMPARISON_COST = 400_000  # states that are checked in the time of a comparison, roughly
 
@@ -118,7 +118,7 @@ def verify(args: argparse.Namespace) -> int:
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)), "--html")
-    print_results(results, args.report, asked=asked, torch=_torch(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results), idle=bool(_classes(args)))
     return results.exit
 
 

@@ -22,7 +22,7 @@ from trystate.impl.host.secret import read_secret
 from trystate.impl.host.visible import visible
 from trystate.model.errors import UnavailableError, UsageError
 
-from ..choosing import port, positive, whole
+from ..choosing import port, positive, tls_option, whole
 from ..exits import Exit
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def watch_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the endpoint of the job's nodes")
     p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
     p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
+    tls_option(p)
     p.add_argument(
         "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
     )
@@ -95,7 +96,7 @@ def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
     if args.rdzv_endpoint is None or args.rdzv_id is None:
         raise UsageError("nothing to watch: give --rdzv-endpoint and --rdzv-id, or the FILE of a record")
     secret = None if args.secret_file is None else read_secret(args.secret_file)
-    looks = polled(args.rdzv_endpoint, args.rdzv_id, secret, args.interval)
+    looks = polled(args.rdzv_endpoint, args.rdzv_id, secret, args.interval, args.tls)
     return looks, Watch(args.rdzv_id, args.rdzv_endpoint, terms)
 
 

@@ -29,7 +29,7 @@ def stdout_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
-def print_results(results: Results, out: Path, *, asked: bool, torch: str) -> None:
+def print_results(results: Results, out: Path, *, asked: bool, torch: str, idle: bool = False) -> None:
     """The tables, everything unexpected, and the place of the report.
 
     Args:
@@ -37,6 +37,7 @@ def print_results(results: Results, out: Path, *, asked: bool, torch: str) -> No
         out: the report's folder.
         `asked`: the systems were named on the command line: each violation is printed at once.
         torch: the findings of the torch that was compared, as text, or "".
+        idle: name the steps that never happen.
     """
     console = stdout_console()
     console.print(_runs(results.checked, console.width))
@@ -45,6 +46,7 @@ def print_results(results: Results, out: Path, *, asked: bool, torch: str) -> No
     said = [Text(line) for line in known_lines(results)]
     said += [Text(line, style="red") for line in problem_lines(results)]
     said += [Text(text) for text in _counterexamples(results, out, asked)]
+    said += [Text(line, style="yellow") for line in _never(results)] if idle else []
     said += [Text(torch)] if torch else []
     if any(a.files for c in results.checked for a in c.answers):
         try:
@@ -75,6 +77,13 @@ def problem_lines(results: Results) -> list[str]:
     lines += [f"coverage: {line}" for gap in results.gaps for line in gap.lines()]
     lines += [f"conformance: {c.name}: {c.nothing_because}" for c in results.compared if c.stopped]
     return lines + [f"conformance: {c.name}: {difference}" for c in results.compared for difference in c.disagreements]
+
+
+def _never(results: Results) -> Iterator[str]:
+    """The steps that no state enables, of each search that has visited all states."""
+    for checked in results.checked:
+        if checked.complete and checked.coverage.never_fired:
+            yield f"{checked.label}: never happens: {', '.join(sorted(checked.coverage.never_fired))}"
 
 
 def _counterexamples(results: Results, out: Path, asked: bool) -> Iterator[str]:

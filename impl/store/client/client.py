@@ -27,6 +27,7 @@ import contextlib
 import enum
 import random
 import secrets
+import ssl
 import threading
 import time
 import weakref
@@ -41,7 +42,9 @@ from trystate.model.store.vocabulary import Query
 from ...host.deadlines import rounded
 from ...host.forking import let_go_after_fork
 from ...host.resolver import Address, resolve
+from ...host.sealing import Altered, bound
 from ...host.secret import NONCE_BYTES, server_proof
+from ...host.tls import Tls, said
 from ...host.visible import some
 from ..errors import (
     REFUSALS,
@@ -52,6 +55,7 @@ from ..errors import (
     StoreClosed,
     StoreError,
     StoreTimeout,
+    TlsRefused,
 )
 from ..limits import Limits
 from ..operations import Get, Operation
@@ -125,8 +129,8 @@ class _Place:
 class Client:
     """The connections to one server for all threads of a process."""
 
-    def __init__(self, host: str, port: int, secret: bytes | None) -> None:
-        self.host, self.port, self.secret = host, port, secret
+    def __init__(self, host: str, port: int, secret: bytes | None, tls: Tls | None = None) -> None:
+        self.host, self.port, self.secret, self.tls = host, port, secret, tls
         self.kind: Kind | None = None
         limits = Limits()  # the limits of torch's libuv server, which does not send them
         self.terms = ServerTerms(False, b"", limits.key_bytes, limits.value_bytes, limits.keys_in_request, b"")
@@ -359,6 +363,8 @@ class Client:
     def _greeted(self, address: Address, deadline: float) -> Connection:
         connection = Connection(address, deadline - monotonic())
         try:
+            if self.tls is not None:
+                connection.shake(self.tls.client(self.host), deadline - monotonic())
             extended = connection.ask(codec.GREETING, codec.greeted, deadline - monotonic())
             if extended:
                 self._agree(connection, deadline)
@@ -373,9 +379,20 @@ class Client:
                 raise Garbled(f"another kind of server answers there now; before, it was {self.kind.value}")
             self.kind = self.kind or (Kind.EXTENDED if extended else Kind.LIBUV)
             return connection
+        except (ssl.SSLError, Altered, codec.NeedsTls) as error:
+            connection.close()
+            raise TlsRefused(f"{self.where}: {self._without_tls(error)}") from error
         except BaseException:
             connection.close()
             raise
+
+    def _without_tls(self, error: Exception) -> str:
+        if isinstance(error, codec.NeedsTls):
+            return "this server requires TLS; give tls=FOLDER in --rdzv-conf or in the URL, or tls= in Python"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (f"the server's certificate is refused: {said(error)}; give the server a certificate for this host "
+                    "name or address, of the same authority, or replace the expired one")  # fmt: skip
+        return f"no connection with TLS: {said(error)}; see the server's log, and give both sides valid files"
 
     def _hangs_up_on_missing_keys(self, connection: Connection, deadline: float) -> bool:
         """Whether a GET of a missing key makes the server hang up, as torch's legacy server does and libuv does not.
@@ -402,7 +419,8 @@ class Client:
                 if not terms.secret_required:
                     raise SecretRefused(f"{self.where}: this server has no secret and proves nothing; start it with "
                                         "the secret, or leave out the secret here")  # fmt: skip
-                self._prove(connection, self.secret, terms.nonce, deadline)
+                agreed = terms.agreed if self.tls is None else b""  # TLS protects all of it
+                self._prove(connection, self.secret, terms.nonce, agreed, deadline)
         except Refusal as refusal:
             raise SecretRefused(f"{self.where}: {refusal.text}") from None
         if self.terms.identity not in (b"", terms.identity):
@@ -410,11 +428,19 @@ class Client:
             raise ConnectionLost(f"{self.where}: the server was restarted and is empty; make a new store")
         self.terms = terms
 
-    def _prove(self, connection: Connection, secret: bytes, theirs: bytes, deadline: float) -> None:
+    def _prove(self, connection: Connection, secret: bytes, theirs: bytes, agreed: bytes, deadline: float) -> None:
         mine = secrets.token_bytes(NONCE_BYTES)
-        proof = connection.ask(codec.prove(secret, theirs, mine), codec.granted(codec.a_proof), deadline - monotonic())
-        if not compare_digest(proof, server_proof(secret, theirs, mine)):
+        request = codec.prove(secret, theirs, mine, agreed)
+        proof = connection.ask(request, codec.granted(codec.a_proof), deadline - monotonic())
+        if not compare_digest(proof, server_proof(secret, theirs, mine, agreed)):
             raise SecretRefused(f"{self.where}: the server does not know the secret; check that it is your server")
+        if agreed:
+            connection.guard(bound(secret, theirs, mine, agreed, server=False))
+
+    @property
+    def direct(self) -> bool:
+        """Whether its connections may be read and written by their descriptors."""
+        return Connection.CAN_POLL and self.secret is None and self.tls is None
 
     # The texts of errors.
 

@@ -22,6 +22,7 @@ T = TypeVar("T")
 Reply = Generator[int, bytes, T]
 
 PING_NONCE = 0x54525953
+ALERT = b"\x15\x03"  # the first bytes of an alert of TLS
 # A peer that is not a store announces lengths like 1.3 TB (pytorch issue 129367). torch's legacy server has no limit.
 BLOB_BYTES_MAX = 1 << 30
 BLOBS_MAX = 1 << 26
@@ -34,6 +35,10 @@ _OP_ONE_KEY = struct.Struct("<BQQ")
 
 class Garbled(Exception):
     """The peer's bytes are not a reply of this protocol."""
+
+
+class NeedsTls(Garbled):
+    """The peer's bytes are an alert of TLS."""
 
 
 class Refusal(Exception):
@@ -55,6 +60,7 @@ class ServerTerms(NamedTuple):
     identity: bytes  # identifies the server's contents
     kept: bool = False  # the contents are kept across restarts of the server
     rooms: bool = False  # the server has rooms
+    agreed: bytes = b""  # all of this as the server sent it
 
 
 def undecoded(data: bytes) -> None:
@@ -110,8 +116,8 @@ def room(run_id: bytes, request: bytes) -> bytes:
     return bare(Extension.ROOM) + blob(run_id) + blob(request)
 
 
-def prove(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    return bare(Extension.PROVE) + blob(client_nonce) + blob(client_proof(secret, server_nonce, client_nonce))
+def prove(secret: bytes, server_nonce: bytes, client_nonce: bytes, agreed: bytes) -> bytes:
+    return bare(Extension.PROVE) + blob(client_nonce) + blob(client_proof(secret, server_nonce, client_nonce, agreed))
 
 
 # Replies that both protocols have.
@@ -164,7 +170,9 @@ def popped() -> Reply[bytes | None]:
 
 
 def pong() -> Reply[None]:
-    answer = U32.unpack((yield 4))[0]
+    answer = U32.unpack(data := (yield 4))[0]
+    if data[:2] == ALERT:
+        raise NeedsTls("it requires TLS")
     if answer != PING_NONCE:
         raise Garbled(f"it answered a ping of {PING_NONCE} with {answer}")
 
@@ -256,10 +264,11 @@ def terms() -> Reply[ServerTerms]:
     yield from accepted()
     flags = yield from byte()
     nonce = yield from exactly(NONCE_BYTES)
-    key_bytes, value_bytes, keys = struct.unpack("<QQQ", (yield 24))
+    key_bytes, value_bytes, keys = struct.unpack("<QQQ", sizes := (yield 24))
     identity = yield from exactly(IDENTITY_BYTES)
     kept, rooms = bool(flags & KEPT), bool(flags & ROOMS)  # other flags are of later releases
-    return ServerTerms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, kept, rooms)
+    agreed = bytes((flags,)) + blob(nonce) + sizes + blob(identity)
+    return ServerTerms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, kept, rooms, agreed)
 
 
 def told() -> Reply[Changed]:

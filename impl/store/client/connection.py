@@ -2,7 +2,8 @@
 
 Theory of operation. One thread at a time uses a connection. Only `hang_up` may be called by any thread. After a request
 is sent, a generator of `codec` requests bytes until the reply is complete (`read`). A connection is *in step* if no
-byte is left over then. Only then may another request follow.
+byte is left over then. Only then may another request follow. A connection with a `layer` seals its requests and opens
+its replies (`host/sealing`).
 
 Rule: no method waits longer than its arguments allow. Any error leaves the connection unusable, except a `Refusal`,
 after which it is in step.
@@ -20,7 +21,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TypeVar
 
+from ...host import tls
 from ...host.resolver import SHORTEST_SECONDS, Address
+from ...host.sealing import Layer
 from .codec import CANCEL_WAIT, Reply, byte, undecoded
 
 T = TypeVar("T")
@@ -38,7 +41,7 @@ class HungUp(Exception):
 class Connection:
     """A connected socket."""
 
-    __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "fd")
+    __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "fd", "layer")
 
     CAN_POLL: Final = hasattr(select, "poll")
 
@@ -58,6 +61,7 @@ class Connection:
         except BaseException:
             self._socket.close()
             raise
+        self.layer: Layer | None = None
         self._buffer, self._at = b"", 0
         self._seconds = -1.0  # the socket's timeout: changing it costs a system call
         # Direct reads and writes use it: the socket's object would wait before each of them (see `fast_path`).
@@ -66,6 +70,16 @@ class Connection:
             poll = select.poll()
             poll.register(self.fd, select.POLLIN)
             self.answered: Callable[[int], object] = poll.poll  # the argument is in ms
+
+    def shake(self, layer: tls.Layer, seconds: float) -> None:
+        """Do the handshake of TLS. Raises OSError, SSLError included."""
+        layer.shake(self._socket, monotonic() + seconds)
+        self._seconds = -1.0
+        self.guard(layer)
+
+    def guard(self, layer: Layer) -> None:
+        """Seal all further requests, and open all further replies."""
+        self.layer = layer
 
     def limit_unacknowledged(self, seconds: float) -> None:
         """Let the kernel end the connection if it has sent bytes that were not acknowledged for this time."""
@@ -87,15 +101,18 @@ class Connection:
         data = None
         if self.CAN_POLL and len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
             # Not with the socket's object, which would also wait before the write. This saves a system call.
+            if self.layer is not None:
+                request = self.layer.sealed(request)
             sent = os.write(self.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
-                self.send(request[sent:], seconds)
+                self._allow(seconds)
+                self._socket.sendall(request[sent:])
             if self.answered(FIRST_POLL_MS if seconds >= FIRST_POLL_MS / 1000 else math.ceil(seconds * 1000)):
                 data = os.read(self.fd, RECEIVE_BYTES)
+                if self.layer is not None and data:
+                    data = self.layer.opened(data) or None
         else:
-            if seconds != self._seconds:
-                self._allow(seconds)
-            self._socket.sendall(request)
+            self.send(request, seconds)
         if data is None:
             self._allow(deadline - monotonic())
             data = self._receive(RECEIVE_BYTES, deadline)
@@ -135,7 +152,14 @@ class Connection:
 
     def send(self, request: bytes, seconds: float) -> None:
         self._allow(seconds)
-        self._socket.sendall(request)
+        self._socket.sendall(request if self.layer is None else self.layer.sealed(request))
+
+    def receive_now(self) -> bytes:
+        """The bytes that have arrived; b"" is the end of the stream. Raises BlockingIOError if none have."""
+        while True:
+            data = os.read(self.fd, RECEIVE_BYTES)
+            if self.layer is None or not data or (data := self.layer.opened(data)):
+                return data
 
     def read(self, reply: Reply[T], deadline: float | None) -> T:
         """Read the next reply. Without a deadline each piece may take as long as the last `ask` or `send` allowed."""
@@ -193,10 +217,13 @@ class Connection:
         """The bytes that have arrived. Waits until at least one has."""
         while True:
             try:
-                return self._socket.recv(size)
+                data = self._socket.recv(size)
+                if self.layer is None or not data or (data := self.layer.opened(data)):
+                    return data
             except TimeoutError:
                 if deadline is None:
                     raise
+            if deadline is not None:
                 self._allow(deadline - monotonic())  # a wait of more than LONGEST_SECONDS is done in pieces
 
     def _allow(self, seconds: float) -> None:

@@ -79,7 +79,7 @@ class FastPaths(Store):
 
     def _use_fast_paths(self) -> None:
         terms = self._client.terms
-        if self._client.kind is Kind.EXTENDED and Connection.CAN_POLL:
+        if self._client.kind is Kind.EXTENDED and self._client.direct:
             self._idle, self._kept = self._client.idle, terms.kept
             self._request_bytes_max = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
 

@@ -6,7 +6,6 @@ fork closes it in the child.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trystate.model.store.vocabulary import Status
@@ -16,7 +15,7 @@ from ..errors import ConnectionLost
 from . import codec
 from .client import CallText, Client
 from .codec import Garbled, Reply
-from .connection import RECEIVE_BYTES, Connection, HungUp
+from .connection import Connection, HungUp
 
 if TYPE_CHECKING:
     from ..tcp import TCPStore
@@ -67,7 +66,10 @@ class RoomConnection:
             StoreTimeout, ConnectionLost, SecretRefused: as the constructor of a `TCPStore`.
         """
         # A separate client accepts a server that was restarted without its contents: the room then has another life.
-        client, call = Client(store.host, store.port, store.secret), CallText("room", [run_id.encode()], seconds)
+        client, call = (
+            Client(store.host, store.port, store.secret, store.tls),
+            CallText("room", [run_id.encode()], seconds),
+        )
         connection = client.dedicated(call, seconds)
         try:
             connection.limit_unacknowledged(UNACKNOWLEDGED_SECONDS)
@@ -96,7 +98,7 @@ class RoomConnection:
         found: list[Message] = []
         while self._lost is None:
             try:
-                data = os.read(self._connection.fd, RECEIVE_BYTES)
+                data = self._connection.receive_now()
                 if not data:
                     raise HungUp
                 self._bytes += data

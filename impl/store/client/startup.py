@@ -15,6 +15,7 @@ from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Status
 
 from ...host.deadlines import rounded
+from ...host.tls import Tls
 from ..errors import AddressRefused, StoreTimeout
 from ..limits import Limits
 from ..operations import Add
@@ -41,6 +42,7 @@ class MasterOptions:
     bind_host: str | None
     secret: bytes | None
     limits: Limits | None
+    tls: Tls | None = None
 
     @property
     def bound(self) -> str:
@@ -136,6 +138,7 @@ def _start(options: MasterOptions, listen_fd: int | None, deadline: float, secon
             listen_fd=listen_fd,
             secret=options.secret,
             limits=options.limits,
+            tls=options.tls,
             start_seconds=max(deadline - monotonic(), 0),
         )
     except StartTimeout as error:
@@ -160,6 +163,8 @@ def _found(options: MasterOptions) -> _Shared | None:
         if options.limits is not None and options.limits != (has.limits or Limits()):
             raise UsageError(f"{here} has {has.limits or Limits()}, not {options.limits}; give the same limits, or "
                              "another port")  # fmt: skip
+        if options.tls != has.tls:
+            raise UsageError(f"{here} has tls={has.tls}, not {options.tls}; give the same files, or another port")
         if options.secret != has.secret:
             named = {True: "no secret", False: "a secret"}
             raise UsageError(f"{here} has {named[has.secret is None]}, but {named[options.secret is None]} was given, "

@@ -24,8 +24,8 @@ State keys: `torch.rendezvous.ID` (torch's c10d backend) and `trystate/ID/state`
               with `how` if it has stored the same value again. `kept`: a key was deleted after the wait before this
               read, and the answer has the values that the wait kept
     delete    `key`, `found`
-Other keys: those below `torch.rendezvous.` and `trystate/` are recorded, or all keys. A line has a value only if values
-are recorded, and up to VALUE_BYTES_MAX
+Other keys: those below `torch.rendezvous.`, `trystate/` and `ft_rendezvous_barrier:` (NVRx's barrier) are recorded, or
+all keys. A line has a value if values are recorded, or if its key is the barrier's, and up to VALUE_BYTES_MAX
     set, append        `key`, `size`, `value`, `v`
     multi_set          `keys`, `sizes`, `values`, `vs`
     add                `key`, `amount`, `result`, `v`
@@ -69,7 +69,7 @@ KEYS_MAX = 100  # the longest list of keys in a line
 STATES_MAX = 1_000  # state keys and waits that are repeated at the start of a file
 LINE_BYTES_MAX = 64 << 20  # a value of the largest size with each byte escaped, and as much again
 PATIENCE_SECONDS = 0.1  # a wait without an answer for this time counts as blocked, in a proxy
-TORCH, OURS = b"torch.rendezvous.", b"trystate/"
+TORCH, OURS, BARRIER = b"torch.rendezvous.", b"trystate/", b"ft_rendezvous_barrier:"
 _STATE = re.compile(rb"(?:.*/)?(?:torch\.rendezvous\.(?:(?!\.\d+/).)+|trystate/(?!rpc/).+/state)", re.DOTALL)
 
 

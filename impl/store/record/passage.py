@@ -278,7 +278,7 @@ class AnsweredRequest(RequestLines):
             case "get" | "multi_get":
                 self.reads(result if isinstance(result, list) else [result])
             case "queue_pop":
-                self.say(**({} if result is None else self.recorder.value(result)))
+                self.say(**({} if result is None else self.recorder.value(self.keys[0], result)))
             case "append":
                 self.says(fields, (self.recorder.holds(fields[0]) or b"") + fields[1])
             case "delete" | "take":

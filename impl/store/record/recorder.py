@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from ..wire import PROBE_KEY
-from .format import KEYS_MAX, OURS, STATES_MAX, TORCH, VALUE_BYTES_MAX, Keys, is_state, text
+from .format import BARRIER, KEYS_MAX, OURS, STATES_MAX, TORCH, VALUE_BYTES_MAX, Keys, is_state, text
 from .writer import Sink, encoded
 
 FORGOTTEN_MAX = 10_000  # deleted keys whose versions continue if they are set again
@@ -44,7 +44,7 @@ class Recorder:
 
     def wants(self, key: bytes) -> bool:
         """Whether requests on this key are recorded."""
-        return self.all or TORCH in key or (OURS in key and key != PROBE_KEY)
+        return self.all or TORCH in key or BARRIER in key or (OURS in key and key != PROBE_KEY)
 
     def say(self, c: int, op: str, **fields: Any) -> dict[str, Any]:
         """Add a line. It may be changed until it is flushed."""
@@ -137,8 +137,8 @@ class Recorder:
 
     def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool, v: int) -> None:
         """Record a compare_set of a key that is not a state key."""
-        wanted = {"expected": text(expected)} if self.values and len(expected) <= VALUE_BYTES_MAX else {}
-        self.say(c, "compare_set", key=text(key), **self.value(desired), **wanted, won=won, v=v)
+        wanted = {"expected": text(expected)} if self.shows(key) and len(expected) <= VALUE_BYTES_MAX else {}
+        self.say(c, "compare_set", key=text(key), **self.value(key, desired), **wanted, won=won, v=v)
 
     def waits(self, c: int, keys: Sequence[bytes], missing: Sequence[bytes]) -> None:
         """Record that a request blocks."""
@@ -156,9 +156,13 @@ class Recorder:
         """Drop the blocked request of a connection without a line: it was refused."""
         self._waits.pop(c, None)
 
-    def value(self, value: bytes) -> dict[str, Any]:
-        """The size of a value, and the value if values are recorded."""
-        return shown(value) if self.values else {"size": len(value)}
+    def shows(self, key: bytes) -> bool:
+        """Whether the values of this key are recorded."""
+        return self.values or BARRIER in key
+
+    def value(self, key: bytes, value: bytes) -> dict[str, Any]:
+        """The size of a value, and the value if it is recorded."""
+        return shown(value) if self.shows(key) else {"size": len(value)}
 
 
 def shown(value: bytes) -> dict[str, Any]:
@@ -188,9 +192,9 @@ class RequestLines:
         recorder, value = self.recorder, self.recorder.value
         match self.kind:
             case "set":
-                self.say_write(fields[0], fields[1], **value(fields[1]))
+                self.say_write(fields[0], fields[1], **value(*fields[:2]))
             case "append":
-                self.say_write(fields[0], result, **value(fields[1]))
+                self.say_write(fields[0], result, **value(*fields[:2]))
             case "add":
                 self.say_write(fields[0], b"%d" % result, amount=fields[1], result=result)
             case "multi_set":
@@ -202,7 +206,7 @@ class RequestLines:
             case "check":
                 recorder.say(self.c, self.kind, **named(self.keys, several=True), found=result)
             case "queue_push":
-                self.say(**value(fields[1]), **({} if result is None else {"result": result}))
+                self.say(**value(*fields[:2]), **({} if result is None else {"result": result}))
             case "num_keys" | "queue_len":
                 self.say(result=result)
             case "list_keys":
@@ -236,10 +240,10 @@ class RequestLines:
             if is_state(key):
                 recorder.write(self.c, key, value, how=self.kind)
             else:
-                others[key] = recorder.value(value)
+                others[key] = recorder.value(key, value)
         if others:
             few = [*others][:KEYS_MAX]
-            values = {"values": [others[key].get("value") for key in few]} if recorder.values else {}
+            values = {"values": [others[key].get("value") for key in few]} if any(map(recorder.shows, few)) else {}
             recorder.say(
                 self.c, self.kind, **named([*others], several=True), sizes=[others[key]["size"] for key in few],
                 **values, vs=[recorder.next_version(key) for key in few],

@@ -34,8 +34,10 @@ from time import monotonic
 from typing import Any, cast
 
 from ...host.listening import peer_name
+from ...host.tls import Tls
 from ..limits import MIB, Limits
 from ..record.recorder import Recorder
+from .guarding import guarded
 from .recording import RecordingService
 from .service import Service
 from .session import Session
@@ -239,14 +241,18 @@ class Driver(Acceptor):
         secret: bytes | None,
         log: Callable[[str], None],
         recorder: Recorder | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        self.recorder = recorder
+        self.recorder, self.tls = recorder, tls
+        if secret is not None or tls is not None:
+            self.CONNECTION = guarded(self.CONNECTION)
         self.service = self.make_service(
             limits=limits,
             secret=secret,
             random_bytes=secrets.token_bytes,
             log=log,
             clock=monotonic,
+            binds=secret is not None and tls is None,
         )
         super().__init__(listener, self.service.log)
         self.alarm, self.pending = self.service.alarm, self.service.replies.pending

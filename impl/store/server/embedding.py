@@ -27,6 +27,7 @@ from pathlib import Path
 
 from trystate.model.errors import UnavailableError
 
+from ...host.tls import Tls
 from ..limits import Limits
 from ..record.format import Keys
 from ..record.recorder import Recorder
@@ -59,6 +60,7 @@ class ServerProcess:
         secret: bytes | None,
         start_seconds: float = START_SECONDS,
         record: str | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Return when the server serves. Raises UnavailableError, or StartTimeout after `start_seconds`.
 
@@ -81,6 +83,7 @@ class ServerProcess:
             "limits": dataclasses.asdict(limits),
             "secret": None if secret is None else secret.hex(),
             "record": record,
+            "tls": tls and tls.folder,
         }
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -127,7 +130,9 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.wait()
 
 
-def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None) -> None:
+def child(
+    descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None, tls: str | None
+) -> None:
     """Serve in the child process until the parent closes the pipe or ends."""
     # These signals come from a terminal, or from a supervisor that ends a whole process group. The server ignores them:
     # the parent decides when its clients no longer need the server.
@@ -150,7 +155,7 @@ def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | 
     listener = socket.socket(fileno=descriptor)
     known = None if secret is None else bytes.fromhex(secret)
     with _recorder(record, log) as recorder:
-        serve(partial(Driver, listener, Limits(**limits), known, log, recorder), started)  # type: ignore[arg-type]
+        serve(partial(Driver, listener, Limits(**limits), known, log, recorder, tls and Tls(tls)), started)  # type: ignore[arg-type]
     log.close()
 
 
@@ -160,7 +165,7 @@ def _recorder(record: str | None, log: Log) -> Iterator[Recorder | None]:
     if record is None:
         yield None
         return
-    from importlib.metadata import version  # a tenth of the start of a server that needs it not
+    from importlib.metadata import version  # the import takes a tenth of the start of a server
 
     header = {"by": "store serve", "version": version("trystate"), "keys": Keys.RENDEZVOUS.value, "values": False}
     with Writer(Path(record), header, log=log) as writer:
@@ -201,6 +206,7 @@ class ServerThread:
         secret: bytes | None,
         write: Callable[[str], object] | None,
         start_seconds: float = START_SECONDS,
+        tls: Tls | None = None,
     ) -> None:
         """Return when the server serves. Raises StartTimeout after `start_seconds`; the thread then ends by itself."""
         started: Future[Callable[[], None]] = Future()
@@ -208,7 +214,7 @@ class ServerThread:
 
         def run() -> None:
             try:
-                serve(partial(Driver, listener, limits, secret, log), report)
+                serve(partial(Driver, listener, limits, secret, log, tls=tls), report)
             except BaseException as error:
                 if started.done():
                     raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from trystate.model.store.vocabulary import Extension, Status
 
+from ...host.sealing import bound
 from ...host.secret import NONCE_BYTES, client_proof, server_proof
 from ..contents.contents import Refused
 from ..operations import Get, QueuePop, Wait
@@ -35,12 +36,15 @@ def hello(service: Service, session: Session, version: int) -> None:
             "one release of trystate on both sides"
         )
         raise Refused(Status.REFUSED, reason)
-    limits = service.limits
     session.nonce = service.random_bytes(NONCE_BYTES)
+    session.outgoing.append(OK + _terms(service, session.nonce))
+
+
+def _terms(service: Service, nonce: bytes) -> bytes:
+    limits = service.limits
     sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
-    flags = bytes((Status.OK, SECRET * (service.secret is not None) + KEPT * service.kept + ROOMS))
-    terms = flags + blob(session.nonce) + b"".join(map(U64.pack, sizes))
-    session.outgoing.append(terms + blob(service.identity))
+    flags = bytes((SECRET * (service.secret is not None) + KEPT * service.kept + ROOMS,))
+    return flags + blob(nonce) + b"".join(map(U64.pack, sizes)) + blob(service.identity)
 
 
 def prove(service: Service, session: Session, nonce: bytes, claim: bytes) -> None:
@@ -50,17 +54,24 @@ def prove(service: Service, session: Session, nonce: bytes, claim: bytes) -> Non
         raise Refused(Status.REFUSED, "this server has no secret; start it with one, or give the client none")
     # No challenge: PROVE without HELLO, or a second PROVE for one HELLO. Neither can be right, so a recorded proof is
     # worth nothing, and a connection has one guess.
+    agreed = _terms(service, challenge) if service.binds and challenge is not None else b""
     if (
         challenge is None
         or len(nonce) != NONCE_BYTES
-        or not compare_digest(claim, client_proof(secret, challenge, nonce))
+        or not compare_digest(claim, client_proof(secret, challenge, nonce, agreed))
     ):
-        reason = "the client's proof of the secret is wrong; give the client the server's secret"
+        reason = (
+            "the client's proof of the secret is wrong; give the client the server's secret, and the same release. A "
+            "relay that alters what the two sides agree on has the same effect"
+        )
         service.replies.refuse(session, Refused(Status.REFUSED, reason))
         service.close(session, reason)
         return
-    service.admit(session)
-    session.outgoing.append(OK + blob(server_proof(secret, challenge, nonce)))
+    if service.binds:
+        session.bound = bound(secret, challenge, nonce, agreed, server=True)
+    else:
+        service.admit(session)
+    session.outgoing.append(OK + blob(server_proof(secret, challenge, nonce, agreed)))
 
 
 def get(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:

@@ -2,11 +2,12 @@
 
 Theory of operation. Each client's connection has its own connection to the server (`Link`). Every byte is passed on
 unchanged and in order, except for one bit: the flag ROOMS of a server of ours is hidden. The messages of a room do not
-contain its state, and without rooms the nodes keep the state in a value. Requests are passed on as a whole. A request
-that reads or writes a state is passed on alone (`Gate`): the next such request of any connection follows when it is
-answered, or after GATE_SECONDS. So the record has the order of the server. These requests wait for each other's
-answers; all other requests lose no time. Bytes that the proxy cannot read are passed on but not recorded
-(`record/passage`).
+contain its state, and without rooms the nodes keep the state in a value. With TLS both connections have their own keys,
+and the proxy reads what passes. Without TLS a server with a secret refuses each client behind the proxy, as it refuses
+any relay that alters the connection. Requests are passed on as a whole. A request that reads or writes a state is
+passed on alone (`Gate`): the next such request of any connection follows when it is answered, or after GATE_SECONDS. So
+the record has the order of the server. These requests wait for each other's answers; all other requests lose no time.
+Bytes that the proxy cannot read are passed on but not recorded (`record/passage`).
 
 If a side reads slowly, the other waits: each side is read only while the other takes the bytes. If a side ends its
 stream, the other's stream ends after the last byte. If a side breaks, the proxy breaks the other.
@@ -21,9 +22,12 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
+
+from trystate.model.errors import UsageError
 
 from ...host.listening import peer_name
+from ...host.tls import Tls
 from ..record.format import PATIENCE_SECONDS
 from ..record.passage import ClientRequest, Passage
 from ..record.recorder import Recorder
@@ -189,10 +193,11 @@ class Proxy(Acceptor):
     """All links through one listening socket."""
 
     def __init__(
-        self, listener: socket.socket, to: tuple[str, int], recorder: Recorder, log: Callable[[str], None]
-    ) -> None:
+        self, listener: socket.socket, to: tuple[str, int], recorder: Recorder, log: Callable[[str], None],
+        tls: Tls | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(listener, log)
-        self.to, self.recorder = to, recorder
+        self.to, self.recorder, self.tls = to, recorder, tls
         self.gate = Gate(self.loop)
         self.connections: dict[Link, None] = {}
 
@@ -200,13 +205,17 @@ class Proxy(Acceptor):
         """Connect to the server for a client. The client is read only after that."""
         link = Link(self, Passage(self.recorder, peer))
         self.connections[link] = None
+        failed = f"the store at {peer_name(self.to)} cannot be reached"
         try:
+            asking: dict[str, Any] = {} if self.tls is None else {"ssl": self.tls.contexts().client}
+            serving: dict[str, Any] = {} if self.tls is None else {"ssl": self.tls.contexts().server}
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self.loop.create_connection(lambda: link.server, *self.to)
-            await self.loop.connect_accepted_socket(lambda: link.client, sock)
-        except (OSError, TimeoutError) as error:
+                await self.loop.create_connection(lambda: link.server, *self.to, **asking)
+                failed = "this client cannot be connected"
+                await self.loop.connect_accepted_socket(lambda: link.client, sock, **serving)
+        except (OSError, TimeoutError, UsageError) as error:
             why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-            self.log(f"{peer}: the store at {peer_name(self.to)} cannot be reached ({why}); see whether it runs")
+            self.log(f"{peer}: {failed} ({why}); see whether it runs, and whether it has the same `tls`")
             sock.close()
             link.server.close(abort=True)
             if self.connections.pop(link, 0) is None:

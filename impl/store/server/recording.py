@@ -21,7 +21,7 @@ from ..contents.contents import Refused, number
 from ..contents.rooms import FORMAT, key_of
 from ..contents.waiting import Wait
 from ..contents.watching import Changed
-from ..record.format import OURS, TORCH, is_state, text
+from ..record.format import BARRIER, OURS, TORCH, is_state, text
 from ..record.recorder import Recorder, RequestLines, shown
 from ..record.requests import KINDS, TIMED, keys_of
 from ..wire import PROBE_KEY
@@ -72,7 +72,7 @@ class RecordingService(Service):
 
     def take(self, session: Session, data: bytes, paths: dict[int, FastPath] = FAST_PATHS) -> None:
         # Each piece of a half-sent request may have only a part of a recorded key.
-        if session.frame is not None or TORCH in data or OURS in data or self.all:
+        if session.frame is not None or TORCH in data or OURS in data or BARRIER in data or self.all:
             take(self, session, data, BY_FRAME)
         else:
             take(self, session, data)
@@ -199,7 +199,7 @@ class RecordedRequest(RequestLines):
             self.promised()
         elif self.kind == "queue_pop" and not self.session.closing:
             length, element = self.peeked
-            self.say(**({} if element is None else self.recorder.value(element)), result=length)
+            self.say(**({} if element is None else self.recorder.value(self.keys[0], element)), result=length)
 
     def refused(self, said: int, refusal: Refused) -> None:
         """Replace the lines of a refused request, which start at `said`, by one with the reason."""

@@ -64,7 +64,7 @@ PERMITTED = {
 }
 LIFE_BYTES = 8  # names the life of a room, in which it loses nothing
 WHY_NOT = {
-    CONNECTING: "its first request is not VALIDATE; it speaks another protocol",
+    CONNECTING: "its first request is not VALIDATE; it speaks another protocol (22: TLS; start the server with `tls`)",
     VALIDATING: UNPROVED,
     READY: "its request does not exist; it speaks another protocol, or a later version",
     BLOCKED: "a request while another is blocked; use one connection for each thread",
@@ -85,10 +85,14 @@ class Service:
         clock: Callable[[], float] | None = None,
         contents: Contents | None = None,
         identity: bytes | None = None,
+        binds: bool = False,
     ) -> None:
-        """`contents` and `identity` are given for a store that is kept across restarts."""
+        """`contents` and `identity` are given for a store that is kept across restarts.
+
+        With `binds` the driver seals the records of a session that has proved the secret, and then admits it.
+        """
         self.limits = limits = limits or Limits()
-        self.secret = secret
+        self.secret, self.binds = secret, binds
         self.random_bytes = random_bytes
         self.kept = identity is not None
         self.identity = identity or random_bytes(IDENTITY_BYTES)  # an empty store that replaces this one has another

@@ -4,7 +4,8 @@ Theory of operation. A session is data. Each part has one owner, the only module
 
 | fields                                                        | owner                             |
 | ---                                                           | ---                               |
-| `state` up to READY and after it, `nonce`, `closing`, `abort` | `service`, `requests`, `extended` |
+| `state` to READY and after it, `nonce`, `bound`, `closing`    | `service`, `requests`, `extended` |
+| `abort`                                                       | `service`                         |
 | `state` between READY and BLOCKED, `blocked`                  | `blocking`                        |
 | `frame`, `buffer`, `half_bytes`                               | `half_sent`                       |
 | `promise`, `promised_bytes`                                   | `promises`                        |
@@ -25,6 +26,7 @@ from typing import NamedTuple
 
 from trystate.model.store.vocabulary import Connection
 
+from ...host.sealing import Bound
 from ..contents.barriers import Arrival
 from ..contents.waiting import Wait
 from ..contents.watching import Changed
@@ -54,7 +56,7 @@ class Session(Unread):
     """
 
     __slots__ = (
-        "abort", "blocked", "buffer", "closing", "frame", "half_bytes", "nonce", "peer", "pending", "promise",
+        "abort", "blocked", "bound", "buffer", "closing", "frame", "half_bytes", "nonce", "peer", "pending", "promise",
         "promised_bytes", "state", "tell", "unsent", "watches",
     )  # fmt: skip
 
@@ -63,6 +65,7 @@ class Session(Unread):
         self.peer = peer
         self.state = Connection.CONNECTING
         self.nonce: bytes | None = None  # the challenge that a proof must answer
+        self.bound: Bound | None = None  # the layer of the records after a proof
         self.frame: Frame | None = None  # a half-sent request, ...
         self.buffer = bytearray()  # ... its bytes that the frame could not read yet ...
         self.half_bytes = 0  # ... and the number of all its bytes so far

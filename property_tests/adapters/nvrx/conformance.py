@@ -19,6 +19,7 @@ SLICES: tuple[tuple[dict[str, int], tuple[str, ...]], ...] = (
     ({"node": 2, "slot": 2, "world": 1, "most": 2}, ("crash", "kill", "end")),
     ({"node": 2, "slot": 3, "world": 1, "most": 2}, ("refill",)),
     ({"node": 3, "round": 2}, ("crash", "kill")),
+    ({"node": 2, "slot": 2, "world": 1, "most": 2, "outside": 1}, ("restart",)),
 )
 SAMPLE_EDGES = 300
 

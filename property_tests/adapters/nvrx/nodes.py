@@ -53,7 +53,7 @@ class Process:
         known = inspect.signature(module._RendezvousBarrierState).parameters
         self.state = module._RendezvousBarrierState(
             SimpleNamespace(**{name: partial(self._operate, name) for name in OPERATIONS}),
-            "job",
+            job.run,
             **{name: value for name, value in options.items() if name in known},
         )
         self.state._current_replacement_group_id = lambda: self.task
@@ -106,12 +106,13 @@ class Process:
         return self._runs is not None
 
     def proceed(self, *, may_wait: bool = False) -> None:
-        """Run to the next place; with `may_wait`, a request that waits for a key is sent.
+        """Run to the next place; with `may_wait`, or at a real store, a request that waits for a key is sent.
 
         Raises:
             Refused: the barrier polls again, or the next operation would wait for a key.
         """
         before = self.place, self.state._round
+        may_wait = may_wait or self._job.has_store
         if not may_wait and self.pending == "multi_get" and not self._client.check(self.keys):
             raise Refused("the store waits for a slot")
         if self._proceed() and (self.place, self.state._round) == before:
@@ -138,6 +139,7 @@ class Process:
         if self._runs is not None:
             self._runs.throw(greenlet.GreenletExit)
         self._runs, self.place, self.state._round, self.outcome = None, At.GONE, 0, "dead"
+        self._client = None  # its connection ends
 
 
 def _place(file: str, frame: Any, operation: str, key: str) -> Place:
@@ -174,6 +176,7 @@ class Job(Steps):
         system: the sizes; the file decides the edition.
         file: the file of the barrier; by default the file that `barrier_file` finds.
         connect: makes a client of one store; by default a store in memory.
+        run: the id of the job.
     """
 
     TRIED = (
@@ -188,10 +191,12 @@ class Job(Steps):
 
     server: object = None  # the server of the clients that `connect` makes lives as long as the job
 
-    def __init__(self, system: NvrxBarrier, file: Path | None = None, connect: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, system: NvrxBarrier, file: Path | None = None, connect: Callable[[], Any] | None = None, run: str = "job",
+    ) -> None:  # fmt: skip
         path = file or barrier_file()
         assert path is not None
-        self.sizes, self.file = system.sizes, str(path)
+        self.sizes, self.file, self.run = system.sizes, str(path), run
         self._given = connect
         self._now = 1e6
         clock = SimpleNamespace(sleep=self._sleep, monotonic=self._look, time=self._look)
@@ -209,11 +214,16 @@ class Job(Steps):
     def connect(self) -> Any:
         return self._given() if self._given is not None else self._store
 
+    @property
+    def has_store(self) -> bool:
+        """Whether the store is a real one, which a recorder may see: only its own requests are sent there."""
+        return self._given is not None
+
     def reset(self) -> None:
         """New launchers with a new store."""
         self.main = greenlet.getcurrent()
         self._store = HashStore() if self._given is None else None
-        self._look_at = self.connect()
+        self._look_at: Any = None
         outside = bool(self.sizes["outside"])
         number = self.sizes["node"]
         self._host = [Process(self, number, is_host=True, joins=False)] if outside else []
@@ -273,6 +283,11 @@ class Job(Steps):
         self.nodes[node] = Process(self, node, 1, is_host=False)
         self.nodes[node].begin()
 
+    def _restart(self, node: int) -> None:
+        self.nodes[node].dies()
+        self.nodes[node] = Process(self, node, is_host=False)
+        self.nodes[node].begin()
+
     # ---- what can be seen
 
     def observe(self) -> Mapping[str, Any]:
@@ -297,7 +312,8 @@ class Job(Steps):
         return seen
 
     def _value(self, name: str) -> bytes | None:
-        key = f"ft_rendezvous_barrier:job:{name}"
+        self._look_at = self._look_at or self.connect()
+        key = f"ft_rendezvous_barrier:{self.run}:{name}"
         return bytes(self._look_at.get(key)) if self._look_at.check([key]) else None
 
     def _shut(self) -> Shut:

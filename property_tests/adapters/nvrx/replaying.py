@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from trystate.model.nvrx.barrier import NvrxBarrier
@@ -19,18 +20,21 @@ WAIT = timedelta(seconds=2)  # the store's timeout is 30 minutes
 TURNS_MAX = 100
 
 
-def tcp_job(**sizes: Any) -> Job:
-    """A job whose launchers have clients of a TCPStore of torch; the sizes have the names that the model gives them."""
+def tcp_job(port: int = 0, run: str = "job", file: Path | None = None, **sizes: Any) -> Job:
+    """A job whose launchers have clients of a TCPStore of torch; the sizes have the names that the model gives them.
+
+    `port`: of a store's server that runs already.
+    """
     from torch._C._distributed_c10d import TCPStore
 
-    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    server = None if port else TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def connect() -> Any:
-        client = TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False)
+        client = TCPStore("127.0.0.1", port or server.port, is_master=False, wait_for_workers=False)  # type: ignore[union-attr]
         client.set_timeout(WAIT)
         return client
 
-    job = Job(NvrxBarrier(**sizes), connect=connect)
+    job = Job(NvrxBarrier(**sizes), file, connect, run)
     job.server = server
     job.reset()
     return job

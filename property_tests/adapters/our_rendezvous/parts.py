@@ -154,12 +154,6 @@ class Stage:
         return [one.result for one in actors]
 
 
-def acted(effect: Effect) -> State:
-    """The state that the effect writes."""
-    assert isinstance(effect, Write), effect
-    return effect.state
-
-
 def waits(effect: Effect) -> Sync:
     """The effect, which is a wait."""
     assert isinstance(effect, Sync), effect

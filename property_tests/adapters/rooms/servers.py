@@ -31,7 +31,7 @@ from ..simulator.store import Link
 
 LATE_SECONDS = 3.0  # longest time of a request whose connection breaks, and until the server detects the break
 OPERATOR = Node("operator", 1, 0, "operator")
-OUTSIDER: Any = SimpleNamespace(token=OPERATOR.token, up=False, runs=False, joined=None, signalled=False,
+OUTSIDER: Any = SimpleNamespace(token=OPERATOR.token, up=False, runs=False, joined=None, leaves=False,
                               restarting=False, cause="")  # fmt: skip
 
 

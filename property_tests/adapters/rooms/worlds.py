@@ -1,4 +1,4 @@
-"""Random runs of a room and its members: `python -m trystate.property_tests.adapters.simulator --handlers members`.
+"""Random runs of a room and its members: `trystate simulate members`.
 
 The simulator has the hosts, the agents, the schedules and most properties. A node has a `Member` in place of an engine,
 and the store is the server of a room (servers.py).
@@ -147,7 +147,7 @@ class Attendee(Process):
 
     def sender(self, kind: int) -> Any:
         """The node that sends a request of this kind. It may have made the request before a signal or a lease."""
-        return SimpleNamespace(token=self.token, signalled=self.signalled and kind in (LEAVE, NOTICE),
+        return SimpleNamespace(token=self.token, leaves=self.signalled and kind in (LEAVE, NOTICE),
                                restarting=self.restarting, leased=self.engine.leased, cause=self.cause)  # fmt: skip
 
     def _runs(self, call: Callable[[], None]) -> bool:

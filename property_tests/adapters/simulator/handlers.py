@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -125,17 +126,17 @@ OURS, ROOMS, TORCH = (
 SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (OURS, ROOMS, TORCH)}
 
 
-def crowd(size: int) -> Run:
+def crowd(size: int, subject: Subject = OURS) -> Run:
     """`size` nodes that start at once, min = max = `size`, until the last one runs its workers.
 
     Raises TrystateError if they do not within `SETTLE_SECONDS`.
     """
     host = Host(0, 0.0, Settings(size, size), 0.0, 1.0, SETTLE_SECONDS, 0.0, deaf=False)
     schedule = Schedule(size, tuple(replace(host, number=number) for number in range(size)), ())
-    with virtual():
-        world = Handlers(OUR_SIDE, schedule)
+    with subject.inside():
+        world: Any = subject.world(schedule)
         while sum(agent.workers for agent in world.outcomes.agents) < size:
             world.time.run(world.time.now + world.look_seconds / 10)
             if world.time.now > SETTLE_SECONDS:
                 raise TrystateError(f"not all of {size} nodes run after {SETTLE_SECONDS:g} s of virtual time")
-        return ended(world, OURS)
+        return ended(world, subject)

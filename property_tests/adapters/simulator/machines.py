@@ -25,6 +25,7 @@ class Machine:
         self.link = Link(time, self.rng, deaf=host.deaf)
         self.frozen_until = self.disturbed_until = 0.0  # the end of a freeze of the host, and of any disturbance
         self.processes: list[Any] = []
+        self.lost = False  # its process was killed, and is not started again
         time.at(host.start, self.boot)
 
     def clock(self) -> float:
@@ -55,6 +56,7 @@ class Machine:
         raise NotImplementedError
 
     def boot(self) -> None:
+        self.lost = False
         self.processes.append(self.started(len(self.processes)))
 
     def suffer(self, fault: Fault) -> None:
@@ -82,7 +84,8 @@ class Machine:
         if fault.kind == "crash":
             process.die()
             self.frozen_until = self.time.now
-            if fault.seconds < NO_RETURN:
+            self.lost = fault.seconds >= NO_RETURN
+            if not self.lost:
                 self.time.after(fault.seconds, self.boot)
         elif fault.kind == "leave":
             self.time.at(self.still_until, process.leave)

@@ -6,7 +6,6 @@ Rule: nothing here reads a clock. Two events at the same moment happen in the or
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +29,11 @@ class Time:
         self.current: Task | None = None
         self.tasks: list[Task] = []
         self._moments: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = itertools.count()
+        self.moments = 0  # that were planned
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._moments, (max(when, self.now), next(self._count), call))
+        self.moments += 1
+        heapq.heappush(self._moments, (max(when, self.now), self.moments, call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         self.at(self.now + seconds, call)

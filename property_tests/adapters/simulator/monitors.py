@@ -148,7 +148,7 @@ class Monitors(Watch):
         gone = members - {p.node.token for p in after.listed()}
         fails = after.closed is not None and before.closed is None and after.closed.verdict == "failed"
         if fails or after.round != before.round:
-            left = writer.signalled and writer.token in members
+            left = writer.leaves and writer.token in members
             failed = writer.restarting and writer.token in members and writer.leased
             failed = failed and not (before.waiting and after.cause.endswith("waited for a seat"))
             lost = bool(gone) or left or failed
@@ -157,7 +157,7 @@ class Monitors(Watch):
             demand(enough or not lost, "losses_spend", writer.token, before, after)
         if fails or after.spent != before.spent:
             silent = fails and any(not self.processes[token].leased for token in members)
-            left, failed = writer.signalled, writer.restarting and writer.cause in LOSSES
+            left, failed = writer.leaves, writer.restarting and writer.cause in LOSSES
             genuine = gone or silent or ((left or failed) and writer.token in members)
             demand(genuine, "coming_spends_nothing", writer.token, writer.cause, before, after)
 

@@ -120,6 +120,7 @@ class Process:
         self.phase = AgentPhase.JOINING
         self.joined: Joined | None = None
         self.restarting = self.signalled = False  # it joins because its workers failed; it got a signal
+        self.leaves = self._departs = False  # the request that arrives is of its departure; so are those that it sends
         self.checking = False  # its health command runs, or has failed
         self.cause = ""  # why its workers failed
         self.ending: Ending = Ending.NONE
@@ -336,7 +337,12 @@ class Process:
         return task
 
     def _line(self) -> Line:
-        return Line(self.computer.store, self.computer.link, self.computer.clock, self.host.rate, self.token)
+        departs, computer = self._departs, self.computer
+
+        def arrives() -> None:
+            self.leaves = departs
+
+        return Line(computer.store, computer.link, computer.clock, self.host.rate, self.token, arrives)
 
     def _read(self, patience: float = math.inf) -> State | None:
         return self._drive(look(), patience)
@@ -427,6 +433,7 @@ class Process:
         self._say_farewell("left")
 
     def _give_notice(self, joined: Joined) -> None:
+        self._departs = True
         with contextlib.suppress(RendezvousConnectionError):
             self._drive(self.engine.give_notice(joined), NOTICE_SECONDS)
 

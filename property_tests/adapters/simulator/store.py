@@ -100,9 +100,13 @@ class Link:
 class Line:
     """One thread's connection to the store: its requests, and the effects of an engine that it carries out."""
 
-    def __init__(self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str) -> None:
+    def __init__(
+        self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str,
+        arrives: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`arrives`: called when a write of this thread arrives."""
         self._store, self._link = store, link
-        self._clock, self._rate, self._who = clock, rate, who
+        self._clock, self._rate, self._who, self._arrives = clock, rate, who, arrives
         self._state: State | None = None  # the state in the store's last answer
 
     def perform(self, effect: Effect) -> Seen:
@@ -126,7 +130,12 @@ class Line:
         if self._link.trap is not None:
             self._link.time.after(0.0, self._link.trap)
             self._link.trap = None
-        self._state = self._ask(lambda: self._store.write(state, over, self._who))
+
+        def write() -> State | None:
+            self._arrives()
+            return self._store.write(state, over, self._who)
+
+        self._state = self._ask(write)
         won = self._state == state
         if won:
             self._tell(state.revision)

@@ -34,6 +34,7 @@ class World:
     watch: Watch
     hosts: Mapping[int, Machine]
     asked: Mapping[str, int] = {}  # requests to the store, by their kind
+    settled_seconds = 0.0  # longest time until everything was at rest after the last fault
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.time = schedule, Time()
@@ -57,10 +58,20 @@ class World:
     def play(self, *, on: bool) -> None:
         """Run until everything is at rest or a property is violated; with `on`, also after a violation.
 
+        Then the world is healed: hosts whose processes were killed start them, and everything comes to rest again.
+
         Raises:
             Violation: a property does not hold.
         """
-        calm, rests = self.schedule.calm, 0.0
+        self._settle(self.schedule.calm, on=on)
+        lost = [host for host in self.hosts.values() if host.lost]
+        if lost and (on or not self.watch.violations):
+            for host in lost:
+                host.boot()
+            self._settle(self.time.now, on=on)
+
+    def _settle(self, calm: float, *, on: bool) -> None:
+        rests = 0.0
         while rests < self.rest_seconds and (on or not self.watch.violations):
             self.time.run(self.time.now + self.look_seconds)
             self.watch.look()
@@ -70,6 +81,7 @@ class World:
             rests = 0.0 if wrong is not None else rests + self.look_seconds
             if wrong is not None and self.time.now > calm + self.settle_seconds:
                 raise Violation(*wrong)
+        self.settled_seconds = max(self.settled_seconds, self.time.now - rests - calm)
 
     def end(self) -> None:
         """End all threads."""
@@ -93,7 +105,7 @@ class Subject:
     """The programs on the hosts of a schedule, and the schedule of a seed for them."""
 
     world: Callable[[Schedule], World]
-    name: str = ""  # the name of the handlers
+    name: str = "engine"  # its kind in a campaign
     draw: Callable[[int, int | None], Schedule] = draw
     inside: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -111,6 +123,8 @@ class Run:
     log: list[Event] = field(repr=False)
     seconds: float
     asked: Mapping[str, int] = field(repr=False)
+    moments: int = 0
+    settled_seconds: float = 0.0
 
     @property
     def violation(self) -> Violation | None:
@@ -144,7 +158,10 @@ def run(schedule: Schedule, subject: Subject = CORES, *, on: bool = False) -> Ru
 def ended(world: World, subject: Subject) -> Run:
     """End a world, and return its result."""
     watch = world.watch
-    done = Run(subject, world.schedule, {**watch.violations}, [*watch.log], world.time.now, {**world.asked})
+    done = Run(
+        subject, world.schedule, {**watch.violations}, [*watch.log], world.time.now, {**world.asked},
+        world.time.moments, world.settled_seconds,
+    )  # fmt: skip
     world.end()
     return done
 

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from trystate.impl.autograd import accumulate_grad, api
-from trystate.impl.autograd.accumulate_grad import Accumulator, Hooks
+from trystate.impl.autograd.accumulate_grad import Accumulator
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.errors import ContextError
 from trystate.impl.autograd.local_pass import LocalPass
-from trystate.impl.autograd.messages import Backward
 from trystate.impl.autograd.runner import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.rpc.invocations import Invocations
@@ -37,9 +36,6 @@ SIMULATED: Mapping[str, Mutant] = {
         "if not hasattr(node, 'apply'): return made if isinstance(made := node(*gradients), tuple) else (made,)\n"
         "    stop = _Stop()",
     ),
-    "hooks on parts": replaced(TorchGraph, "tolerates", lambda graph, node: type(node) is LEAF),
-    # The graph is freed although it should be retained.
-    "frees always": rewritten(TorchGraph.run_region, "_run_from(starts, retain", "_run_from(starts, False"),
     # SMART counts from all sends, and not from those that take part.
     "everything": rewritten(Runner.count, "local_pass.counted", "local_pass.context.sends"),
     # An undefined gradient is sent as zeros, like in torch.
@@ -50,28 +46,8 @@ SIMULATED: Mapping[str, Mutant] = {
     ),
     # A node without a defined gradient is not run.
     "runs only on defined": rewritten(TorchGraph.run_region, "if node in fed", "if True"),
-    "tells no undefined": rewritten(
-        LocalPass.ship, "smart = ", "gradients = [None if one is UNDEFINED else one for one in gradients]; smart = "
-    ),
-    # The message to another worker does not mark undefined gradients.
-    "unsaid": replaced(Backward, "marked", lambda message, gradients: list(gradients)),
-    "no after hooks": rewritten(Accumulator.take, "if hooks", "if False"),  # like torch
-    # Post-accumulate-grad hooks see only the gradient of their pass.
-    "sums one pass": rewritten(
-        Accumulator.take,
-        "hook(tensor)",
-        "tensor.grad = tensor.grad - before.get(tensor, 0); hook(tensor); tensor.grad += before.get(tensor, 0)",
-    ),
-    "no node hooks": replaced(TorchGraph, "hooks_of", lambda graph, node: None),
-    # A hook that is to run before the accumulation runs after it.
-    "hooks too late": rewritten(
-        Hooks.around,
-        "for hook in self.before",
-        "old = list(gradients); act(gradients); gradients, act = old, len\n        for hook in self.before",
-    ),
     # The node's own tensor becomes the gradient.
     "keeps memory": replaced(Accumulator, "_own", lambda accumulator, *given: given[-1].pop().detach()),
-    "keeps sparse memory": replaced(Accumulator, "_own_sparse", lambda accumulator, *given: given[-1].pop().detach()),
     # Gradients are contiguous, whatever their tensors are.
     "contiguous": rewritten(accumulate_grad._contract, "if tensor.layout is not torch.strided", "if True"),
 }
@@ -92,16 +68,9 @@ IN_PROCESSES: Mapping[str, Mutant] = {
 }
 # The features that a program needs to detect a mutant, where not any program can.
 FEATURES: Mapping[str, tuple[Feature, ...]] = {
-    "hooks on parts": (Feature.CLAMPS, Feature.BROADCAST),
     "everything": (Feature.UNUSED,),
     "runs only on defined": (Feature.UNDEFINED, Feature.BROADCAST),
-    "tells no undefined": (Feature.UNDEFINED,),
-    "unsaid": (Feature.UNDEFINED,),
-    "sums one pass": (Feature.AFTER_HOOKS, Feature.SEVERAL_PASSES),
-    "no node hooks": (Feature.NODE_HOOKS,),
-    "hooks too late": (Feature.NODE_HOOKS,),
     "keeps memory": (Feature.KEPT,),
-    "keeps sparse memory": (Feature.SPARSE,),
     "contiguous": (Feature.STRIDES,),
     "unrecorded": (Feature.ASYNC,),
     "plain": (Feature.REMOTE,),

@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from trystate.model.checker.check import check
+from trystate.model.checker.export.tla import tla
+from trystate.model.language import System
+
 SECONDS_MAX = 300
 REQUIRED = "TRYSTATE_TLC"  # the path of the jar; set: without TLC the tests fail
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss64m", "-Xmx2g")
@@ -67,3 +71,22 @@ def explore(module: tuple[str, str], folder: Path, jar: Path) -> Seen:
     states = int(counted[-1]) if counted else 1
     name = "temporal" if violated and violated["live"] else violated[1] or "" if violated else ""
     return Seen(states, name, max(0, shown - 1) if violated else None)
+
+
+def differences(of: System, folder: Path, jar: Path) -> list[str]:
+    """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
+    report = check(of)
+    holding = [v.property.name for v in report.verdicts if v.run is None]
+    found = []
+    seen = explore(tla(of, holding, "Exported"), folder, jar)
+    if seen != Seen(report.exploration.distinct, "", None):
+        found.append(f"{report.exploration.distinct} states, and {holding} hold: TLC says {seen}")
+    for verdict in report.verdicts:
+        name, run = verdict.property.name, verdict.run
+        if run is not None:
+            seen = explore(tla(of, [name], "Exported"), folder, jar)
+            if verdict.property.form.live:
+                found += [] if seen.violated == "temporal" else [f"{name} is violated: TLC says {seen}"]
+            elif (seen.violated.removeprefix("never_"), seen.steps) != (name, len(run.path.steps)):
+                found.append(f"{name} after {len(run.path.steps)} steps: TLC says {seen}")
+    return found

@@ -1,7 +1,6 @@
-"""Nodes of either library on one store: torch's handlers or ours on torch's own backend; nothing else differs.
+"""Nodes of torch's rendezvous on one store, which can die alone.
 
-Rule: torch's handler, executor, state holder and operators run unmodified. Only the backend of a node imposes a
-schedule, in the same places for both libraries, and the claims are the same. A claim that fails is an AssertionError; a
+Rule: torch's handler, executor, state holder and operators run unmodified. A claim that fails is an AssertionError; a
 schedule that was not carried out is another error. A cluster replaces names of modules while it is open: a process has
 at most one.
 """
@@ -9,18 +8,17 @@ at most one.
 from __future__ import annotations
 
 import gc
-import math
 import os
 import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from unittest import mock
 
 import torch.distributed as dist
@@ -28,9 +26,6 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-
-from trystate.impl.rendezvous.encoding import decode
-from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 
 from ...adapters.garbage import set_aside
 from ...adapters.replays import ScheduleError
@@ -43,17 +38,6 @@ WAIT_S_MAX = 10.0  # a scenario takes seconds; a wait this long means that its s
 POLL_S = 0.01  # pause of the scenario between two reads of the shared state
 DELAY = 0.2  # share of torch's delays: its handlers poll five times as often, which can only help them
 SHARING_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # read by DynamicRendezvousHandler.next_rendezvous
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """The result of `next_rendezvous` for one node."""
-
-    node: str
-    round: int
-    rank: int
-    world: int
-    master: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +58,15 @@ class Settings:
         return self.beat_s * self.beats_missed_max
 
 
-class SteeredBackend(C10dRendezvousBackend):
-    """torch's backend with a gate before the store, and counts of what passed it."""
+class MortalBackend(C10dRendezvousBackend):
+    """torch's backend, which may be dead, and counts of what passed it."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         super().__init__(store, run_id)
-        self._held_from = math.inf
-        self._released = threading.Event()
-        self._dead = False
+        self.dead = False
         self.reads = self.writes_won = 0
 
-    def hold_reads(self, *, after_writes: int) -> None:
-        """Stop every read that starts once `after_writes` more writes have been won, until the node is killed."""
-        self._held_from = self.writes_won + after_writes
-
-    def kill(self) -> None:
-        """Let no call of this node reach the store from now on."""
-        self._dead = True
-        self._released.set()
-
-    @contextmanager
-    def cut(self) -> Iterator[None]:
-        """Let no call of this node reach the store while the block runs."""
-        self._dead = True
-        try:
-            yield
-        finally:
-            self._dead = False
-
     def get_state(self) -> tuple[bytes, Any] | None:
-        if self.writes_won >= self._held_from:
-            self._released.wait(WAIT_S_MAX)
         self._require_alive()
         reply = super().get_state()
         self.reads += 1
@@ -117,8 +79,8 @@ class SteeredBackend(C10dRendezvousBackend):
         return reply
 
     def _require_alive(self) -> None:
-        if self._dead:
-            raise RendezvousConnectionError("this node is dead, or cut off")
+        if self.dead:
+            raise RendezvousConnectionError("this node is dead")
 
 
 class Call(Generic[T]):
@@ -163,15 +125,15 @@ class Call(Generic[T]):
 
 
 class Node:
-    """One process of the job: a handler with its own store client and backend; torch's or ours."""
+    """One process of the job: a handler of torch's with its own store client and backend."""
 
     def __init__(self, name: str, number: int, port: int, settings: Settings) -> None:
         self.name = name
         self.settings = settings
         store = _client(port, settings.store_s)
-        self.backend = SteeredBackend(store, RUN_ID)
+        self.backend = MortalBackend(store, RUN_ID)
         self.handler = self._handler(store, number)
-        self.descriptor = self._descriptor()
+        self.descriptor = self.handler._this_node
         self.calls: list[Call[Any]] = []
 
     def _handler(self, store: Store, number: int) -> Any:
@@ -192,33 +154,15 @@ class Node:
         made._state_holder._cache_duration = DELAY
         return made
 
-    def _descriptor(self) -> Any:
-        return self.handler._this_node
-
     def call(self, function: Callable[[], T]) -> Call[T]:
         """Call a function as this node, in a thread with its name."""
         call = Call(function, self.name)
         self.calls.append(call)
         return call
 
-    def join(self) -> Call[Seat]:
+    def join(self) -> Call[Any]:
         """The call of an agent at the beginning and at every restart."""
-        return self.call(self._next_rendezvous)
-
-    def _next_rendezvous(self) -> Seat:
-        info = self.handler.next_rendezvous()
-        bootstrap = info.bootstrap_store_info
-        assert bootstrap is not None
-        master = f"{bootstrap.master_addr}:{bootstrap.master_port}"
-        return Seat(self.name, self._round(), info.rank, info.world_size, master)
-
-    def _round(self) -> int:
-        number: int = self.handler._state_holder.state.round
-        return number
-
-    def nodes_waiting(self) -> int:
-        waiting: Call[int] = self.call(self.handler.num_nodes_waiting)
-        return waiting.value()
+        return self.call(self.handler.next_rendezvous)
 
     @property
     def alive(self) -> bool:
@@ -228,13 +172,13 @@ class Node:
 
     def die(self) -> None:
         """The process ends: no call reaches the store any more, and the heartbeats stop."""
-        self.backend.kill()
+        self.backend.dead = True
         # shutdown() would stop them too, but it also tries to close the rendezvous: a dead process does not.
         self.handler._stop_heartbeats()
 
     def release(self) -> None:
         """End the calls that still run, then drop the store clients and the server of rank 0."""
-        self.backend.kill()
+        self.backend.dead = True
         for call in self.calls:
             call.finish()
         self.die()
@@ -243,55 +187,8 @@ class Node:
         del self.handler, self.backend
 
 
-class OurNode(Node):
-    """A node of ours. It shares a process with other nodes, and can die alone."""
-
-    def _handler(self, store: Any, number: int) -> Any:
-        settings = self.settings
-        return DynamicRendezvousHandler.from_backend(
-            RUN_ID, self.backend, settings.min_nodes, settings.max_nodes, f"127.0.0.{number}",
-            join_timeout=settings.join_s, last_call_timeout=settings.last_call_s, close_timeout=settings.store_s,
-            read_timeout=settings.store_s, keep_alive_interval=settings.beat_s,
-            keep_alive_max_attempt=settings.beats_missed_max, local_id=number,
-        )  # fmt: skip
-
-    @property
-    def _part(self) -> Any:
-        return self.handler._part
-
-    def _descriptor(self) -> Any:
-        return self._part.core.me.node
-
-    def _round(self) -> int:
-        number: int = self._part.joined.round
-        return number
-
-    @property
-    def alive(self) -> bool:
-        beating = self._part.keep_alive
-        return beating is not None and beating._thread.is_alive()
-
-    def die(self) -> None:
-        self.backend.kill()
-        self._part.listed = False  # a dead process does not leave
-        self.handler.leave()
-
-    def release(self) -> None:
-        self.die()
-        super().release()
-
-
-@dataclass(frozen=True, slots=True)
-class Peek:
-    """The shared state, with the nodes' names instead of their descriptors: the rank of each participant."""
-
-    participants: Mapping[str, int]
-
-
 class Cluster:
     """A store server on the loopback interface, and the nodes of torch that use it. A context manager."""
-
-    kind: ClassVar[type[Node]] = Node
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
@@ -312,7 +209,7 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         for node in self._nodes:
-            node.backend.kill()  # kill all first: their threads end at the same time
+            node.backend.dead = True  # kill all first: their threads end at the same time
         try:
             for node in self._nodes:
                 node.release()
@@ -324,7 +221,7 @@ class Cluster:
 
     def node(self, name: str, number: int, settings: Settings) -> Node:
         """A new process at address 127.0.0.`number`."""
-        node = self.kind(name, number, self._server.port, settings)
+        node = Node(name, number, self._server.port, settings)
         self._nodes.append(node)
         return node
 
@@ -333,33 +230,20 @@ class Cluster:
         found = self.observer.get_state()
         return b"" if found is None else found[0]
 
-    def peek(self) -> Peek:
-        """The shared state as it is stored, before a node sanitises it."""
-        raw, names = self.raw(), {node.descriptor: node.name for node in self._nodes}
-        return Peek(self._ranks(raw, names) if raw else {})
-
-    def _ranks(self, raw: bytes, names: Mapping[Any, str]) -> dict[str, int]:
+    def participants(self) -> set[str]:
+        """The names of the participants in the shared state, before a node sanitises it."""
         # These bytes were written by this process's own nodes, on the loopback interface.
-        return {names[node]: rank for node, rank in pickle.loads(raw).participants.items()}
+        raw, names = self.raw(), {node.descriptor: node.name for node in self._nodes}
+        return {names[node] for node in pickle.loads(raw).participants} if raw else set()
 
-    def until(self, holds: Callable[[Peek], bool], what: str) -> None:
-        """Wait until this holds of the shared state."""
-        if not happens(lambda: holds(self.peek())):
-            raise ScheduleError(f"waited {WAIT_S_MAX} s for: {what}; the state is {self.peek()}")
+    def until(self, *names: str) -> None:
+        """Wait until these are participants."""
+        if not happens(lambda: self.participants() >= set(names)):
+            raise ScheduleError(f"waited {WAIT_S_MAX} s for {names}; there are {self.participants()}")
 
-
-class OurCluster(Cluster):
-    """Our nodes on torch's store."""
-
-    kind = OurNode
-
-    def _ranks(self, raw: bytes, names: Mapping[Any, str]) -> dict[str, int]:
-        return {names[p.node]: rank for rank, p in enumerate(decode(raw.partition(b"\n")[0]).participants)}
-
-
-def cluster_of(library: str) -> Cluster:
-    """An empty cluster of "torch" or "trystate"."""
-    return Cluster() if library == "torch" else OurCluster()
+    def round(self, *nodes: Node) -> list[Any]:
+        """The results of `next_rendezvous` of these nodes, which are a round."""
+        return [call.value() for call in [node.join() for node in nodes]]
 
 
 def _delay(seconds: float | tuple[float, float]) -> None:
@@ -389,40 +273,6 @@ def happens(holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> bool:
     return True
 
 
-def limit(library: str, ours_s: float) -> float:
-    """Seconds to wait for an event that must not happen; more for torch, where it happens."""
-    return ours_s if library == "trystate" else WAIT_S_MAX
-
-
-def patience(library: str, torchs_s: float) -> float:
-    """Seconds to wait for an event that must happen; fewer for torch, where it does not happen."""
-    return torchs_s if library == "torch" else WAIT_S_MAX
-
-
 def claim(what: str, holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> None:
     """Assert that it holds within the time."""
     assert happens(holds, within_s), f"not within {within_s:g} s: {what}"
-
-
-def seats(*calls: Call[Seat]) -> list[Seat]:
-    """The seats that these calls of next_rendezvous must return."""
-    claim("a round for each of them", lambda: not any(call.running for call in calls))
-    errors = [repr(call.error) for call in calls if call.error is not None]
-    assert not errors, errors
-    return [call.value() for call in calls]
-
-
-def agreed(found: list[Seat], size: int) -> None:
-    """Assert that these are members of one round of that size, with the same master."""
-    assert {seat.world for seat in found} == {size}, found
-    assert len({(seat.round, seat.master) for seat in found}) == 1, found
-    assert len({seat.rank for seat in found} & {*range(size)}) == len(found), found
-
-
-@contextmanager
-def outage(*nodes: Node) -> Iterator[None]:
-    """Cut these nodes off from the store while the block runs."""
-    with ExitStack() as stack:
-        for node in nodes:
-            stack.enter_context(node.backend.cut())
-        yield

@@ -28,21 +28,6 @@ class OddError(Exception):
         super().__init__(f"{one} and {other}")
 
 
-class OwnTextError(Exception):
-    """An error with a property that has the name of an attribute of RPC's errors."""
-
-    @property
-    def text(self) -> str:
-        return "own"
-
-
-class FrozenError(Exception):
-    """An error whose attributes cannot be set."""
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(name)
-
-
 class Counter:
     """A value with methods, for an RRef."""
 
@@ -62,10 +47,6 @@ class Counter:
 
 def both(value: Any, *, twice: Any = None) -> tuple[Any, Any]:
     return value, twice
-
-
-def same_as_first(*tensors: Tensor) -> list[bool]:
-    return [each is tensors[0] for each in tensors]
 
 
 def add(one: Tensor, other: Tensor) -> Tensor:
@@ -99,10 +80,6 @@ def raise_key() -> NoReturn:
 
 def raise_odd() -> NoReturn:
     raise OddError(1, other=2)
-
-
-def raise_own(frozen: bool) -> NoReturn:
-    raise FrozenError("cold") if frozen else OwnTextError("warm")
 
 
 def leave() -> NoReturn:

@@ -32,13 +32,14 @@ WORLD: list[Invocations] = []  # the workers of this process, for functions that
 
 
 @contextmanager
-def world(count: int, options: Options | None = None) -> Iterator[list[Invocations]]:
-    """Workers "A", "B", ... in this process, each connected to each."""
-    options = of_the_tests(options or Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22))
+def world(count: int, *options: Options) -> Iterator[list[Invocations]]:
+    """Workers "A", "B", ... in this process, each connected to each. They may have different options."""
+    given = list(map(of_the_tests, options or [Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22)]))
+    given += given[-1:] * (count - len(given))
     until = time.monotonic() + PATIENCE_SECONDS
     with HashStore() as store, ThreadPoolExecutor(count) as threads:
         meets = [
-            threads.submit(_connected, chr(ord("A") + rank), rank, count, store, "127.0.0.1", options, until)
+            threads.submit(_connected, chr(ord("A") + rank), rank, count, store, "127.0.0.1", given[rank], until)
             for rank in range(count)
         ]
         agents = [each.result()[0] for each in meets]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -25,11 +27,13 @@ from trystate.model.store.reference import Operation, Refusal, Result
 from trystate.model.store.sequential import keys, specification
 from trystate.store import ConnectionLost, FileStore, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
 
+from ...adapters.torch_store.isolated import Child
 from ...harness.stores.handles import MAY_BLOCK, asked
 
 Recorded = Call[Operation, Result]
 TIMEOUT = timedelta(seconds=2)  # timeout of an operation; a server is stopped for shorter and longer times
 CONNECT = timedelta(seconds=20)
+END_SECONDS = 60.0  # limit for the start and the end of a process
 BRIEF = timedelta(milliseconds=60)  # timeout of a blocking operation, long enough for other operations to happen
 READS = (ref.Get, ref.MultiGet, ref.Check, ref.Wait, ref.QueueLen)
 WRITES = (ref.Set, ref.Append, ref.MultiSet, ref.QueuePush)  # which torch's servers do not answer
@@ -139,6 +143,16 @@ def drawn(chance: random.Random, kind: str, run: str, mark: str) -> Operation:
     return operations[chance.choices([*KINDS[kind]], [*KINDS[kind].values()])[0]]
 
 
+class Caching(TCPStore):
+    """Returns the first value of a key for ever."""
+
+    def get(self, key: str) -> bytes:
+        cache: dict[str, bytes] = self.__dict__.setdefault("cache", {})
+        if key not in cache:
+            cache[key] = super().get(key)
+        return cache[key]
+
+
 def process(line: Connection, make: str, where: str, path: str, seed: int, run: str, threads: int) -> None:
     """In a child: run clients on threads, until a message comes over the connection."""
     ended, diary = threading.Event(), Diary(Path(path))
@@ -150,7 +164,8 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
             from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 
             return TorchTCPStore("127.0.0.1", int(where), None, False, CONNECT, wait_for_workers=False)
-        return TCPStore("127.0.0.1", int(where), is_master=False, wait_for_workers=False, timeout=CONNECT)
+        client = Caching if make == "remembers" else TCPStore  # a mutant
+        return client("127.0.0.1", int(where), is_master=False, wait_for_workers=False, timeout=CONNECT)
 
     clients = [
         threading.Thread(
@@ -169,3 +184,48 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
     for client in clients:
         client.join(30)
     line.send("ended" if not any(client.is_alive() for client in clients) else "stuck")
+
+
+# ---- processes of clients, and their disturbance
+
+
+@contextmanager
+def clients(folder: Path, make: str, where: str, seed: int, count: int, threads: int = 2) -> Iterator[list[Child]]:
+    """Processes with clients, which write their diaries into the folder. The end of the block kills them."""
+    with ExitStack() as stack:
+        made = []
+        for n in range(count):
+            path = str(folder / f"{make} {n}.diary")
+            made.append(stack.enter_context(Child(process, make, where, path, seed * 100 + n, f"run {seed}", threads)))
+        for child in made:
+            assert child.hear(END_SECONDS) == "begun"
+        yield made
+
+
+def disturb(
+    chance: random.Random, living: list[Child], seconds: float, stopped_seconds: float, *pids: int
+) -> Counter[str]:  # fmt: skip
+    """For some seconds, stop and continue processes (servers, which `pids` names, for longer); kill one client.
+
+    Returns the numbers of these faults.
+    """
+    end, faults = time.monotonic() + seconds, Counter[str]()
+    while time.monotonic() < end:
+        time.sleep(chance.uniform(0.02, 0.2))
+        pid = chance.choice([*pids, *(child.pid for child in living)])
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(chance.choice((0.01, 0.1, 0.4)) if pid not in pids else chance.uniform(0, stopped_seconds))
+        os.kill(pid, signal.SIGCONT)
+        faults["stop"] += 1
+        if not faults["kill"] and end - time.monotonic() < seconds / 2:
+            faults["kill"] += 1
+            living.pop(0).kill()
+    return faults
+
+
+def finish(living: list[Child]) -> None:
+    for child in living:
+        with suppress(OSError):
+            child.tell("end")
+    for child in living:
+        assert child.hear(END_SECONDS) == "ended", "a client's operation does not end"

@@ -78,16 +78,6 @@ def test_options_of_the_rendezvous_have_names_and_variables_of_their_own(monkeyp
     assert Options.of(parameters(config)).rank_key == "3"
 
 
-def test_a_job_of_one_node_keeps_the_name_that_it_is_given() -> None:
-    """The workers and the log directories get that name."""
-    assert configured(["--rdzv-id=j", "train.py"])[0].run_id == "j"
-
-
-def test_modules_and_other_programs_can_be_run() -> None:
-    assert configured(["-m", "a.b", "x"])[1:3] == (sys.executable, ["-u", "-m", "a.b", "x"])
-    assert configured(["--no-python", "./a.sh", "x"])[1:3] == ("./a.sh", ["x"])
-
-
 def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"NNODES": "2:3", "RDZV_ENDPOINT": "h:2", "MAX_RESTARTS": "6", "NODE_RANK": "1",
                         "MASTER_ADDR": "m", "MASTER_PORT": "5"}.items():  # fmt: skip

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +15,8 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from trystate.commands.run import configured
 from trystate.impl.agent import health
 from trystate.impl.agent.health import HealthCheck
-from trystate.impl.rendezvous.engine import Standing
-from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.property_tests.adapters.jobs import Job, alive, eventually
 from trystate.property_tests.support.agents import succeed
-from trystate.property_tests.support.mutants import Mutant, planted, replaced
-from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handlers, together, until
-from trystate.property_tests.support.simulator.engine_mutants import MUTANTS as ENGINES
-from trystate.store import HashStore
 
 # ---- the command
 
@@ -73,13 +64,6 @@ def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Pa
     eventually("its child has ended", lambda: not alive(pid), 10)
 
 
-def test_a_process_that_keeps_the_output_open_holds_nobody_up(tmp_path: Path) -> None:
-    began = time.monotonic()
-    assert "exit code 2" in failure(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & sleep 0.3; exit 2")
-    assert time.monotonic() - began < 10
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
 def test_a_command_dies_with_its_agent(tmp_path: Path) -> None:
     command = f"echo $$ > {tmp_path}/pid; sleep 300; true"
     code = f"from trystate.impl.agent.health import HealthCheck; HealthCheck({command!r}).failure()"
@@ -104,40 +88,6 @@ def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # ---- a handler, whose node is checked
-
-
-def test_a_checked_member_is_waited_for() -> None:
-    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (sick, other):
-        agreed(together([sick.next_rendezvous, other.next_rendezvous]), 2)
-        sick.step_out(failed=True)
-        until(lambda: other.standing() is Standing.REPLACED, 5)
-        assert other.num_nodes_waiting() == 1
-        again = Meanwhile(other.next_rendezvous)
-        time.sleep(1.0)  # longer than the last call of a later round, which ends at once
-        assert again.running, "no round is complete while a node is checked"
-        sick.stand_aside()
-        (info,) = again.join()
-        assert not isinstance(info, Exception), info
-        assert (info.rank, info.world_size) == (0, 1)
-        assert other.state is not None and (other.state.spent, other.state.round) == (1, 1)
-        assert (other.state.participants, other.state.expected) == (1, 0), "no list has the sick node"
-        # It passes a later check and returns as a newcomer, which spends nothing.
-        other.makes_room = True
-        back = Meanwhile(sick.next_rendezvous)
-        until(lambda: other.standing() is Standing.REPLACED, 5)
-        agreed([*together([other.next_rendezvous]), *back.join()], 2)
-        assert other.state is not None and other.state.spent == 1
-
-
-def test_a_member_that_is_checked_may_take_longer_than_the_window() -> None:
-    """The node sends heartbeats while its command runs."""
-    with HashStore() as store, handlers(2, store, 1, 2) as (slow, other):
-        agreed(together([slow.next_rendezvous, other.next_rendezvous]), 2)
-        slow.step_out(failed=True)
-        again = Meanwhile(other.next_rendezvous)
-        time.sleep(2.0)  # the window is 1.2 s
-        assert again.running
-        agreed([*together([slow.next_rendezvous]), *again.join()], 2)
 
 
 # ---- agents
@@ -191,32 +141,4 @@ def waits(self: Any, timeout: float | None = None) -> Any:
     return wait(self, None if timeout is None else 8.0)
 
 
-def a_command_is_killed() -> None:
-    began = time.monotonic()
-    failure("sleep 300", 0.2)
-    assert time.monotonic() - began < 5
-
-
 wait = subprocess.Popen.wait
-MUTANTS: dict[str, tuple[Mutant, Callable[[], object]]] = {
-    "a member that is checked is a participant": (
-        ENGINES["who is checked is a participant"], test_a_checked_member_is_waited_for),
-    "the others get no notice": (
-        replaced(DynamicRendezvousHandler, "step_out", lambda self, failed: None), test_a_checked_member_is_waited_for),
-    "the others wait for a node that fails": (
-        replaced(DynamicRendezvousHandler, "stand_aside", lambda self: None), test_a_checked_member_is_waited_for),
-    "a command has no limit": (replaced(subprocess.Popen, "wait", waits), a_command_is_killed),
-    "all of the output is kept": (
-        replaced(health, "SHOWN_LINES", 1 << 20), test_the_output_that_is_kept_and_shown_has_a_limit),
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[together.__module__], "SECONDS", 5.0)
-    monkeypatch.setattr(together, "__defaults__", (5.0,))
-    mutant, test = MUTANTS[name]
-    with planted(mutant), pytest.raises((Exception, pytest.fail.Exception)) as noticed:
-        test()
-    assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mutant itself is out of date"

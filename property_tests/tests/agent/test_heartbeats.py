@@ -19,13 +19,11 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from trystate.agent import heartbeat
 from trystate.commands.run import configured
-from trystate.impl.agent import heartbeats
-from trystate.impl.agent.heartbeat import SIGNAL, STACKS, VARIABLE
+from trystate.impl.agent.heartbeat import STACKS, VARIABLE
 from trystate.impl.agent.heartbeats import GAP_SECONDS_MAX, Heartbeats, Limits, Pulses, stacks
 from trystate.impl.agent.local import final_failure
 from trystate.property_tests.adapters.jobs import Agent, Job, eventually
 from trystate.property_tests.support.agents import started
-from trystate.property_tests.support.mutants import rewritten, survives
 
 # ---- which workers are late
 
@@ -51,20 +49,6 @@ def pulses_are_right() -> None:
 def test_a_worker_is_late_when_it_has_beaten_and_then_not_for_the_limit() -> None:
     assert GAP_SECONDS_MAX == 1.0
     pulses_are_right()
-
-
-MUTANTS = {
-    "a gap counts in full": rewritten(Pulses.look, "min(now - self._looked, self._gap_max)", "now - self._looked"),
-    "no time is counted": rewritten(Pulses.look, "self._watched += ", "self._watched = 0 * "),
-    "a heartbeat has no effect": rewritten(Pulses.look, "self._seen[rank][0] != beat", "False"),
-    "a worker without heartbeat has the limit": rewritten(Pulses._is_late, "if beat is not None else", "if True else"),
-    "no worker is late": rewritten(Pulses._is_late, "allowed is not None and", "allowed is None and"),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_noticed(name: str) -> None:
-    assert not survives(MUTANTS[name], pulses_are_right)
 
 
 # ---- a worker's own call, in processes
@@ -131,31 +115,6 @@ def test_one_that_has_not_called_it_is_shown_by_what_there_is(
     for text in ("has not called trystate.agent.heartbeat()", f"thread {worker.pid} (sleep): state S, waits in "):
         assert text in said
     assert ("not permitted" if "fails" in means else "pip install py-spy") in said
-
-
-def test_a_wrapper_is_shown_with_what_it_has_started() -> None:
-    with started("/bin/sh", "-c", "sleep 60; true") as worker:
-        said = ""
-
-        def shown() -> bool:
-            nonlocal said
-            said = "\n".join(line for pid in heartbeats._session(worker.pid) for line in heartbeats._kernel(pid))
-            return "(sleep): state S" in said
-
-        eventually("the process that it has started is shown", shown)
-    assert f"thread {worker.pid} (sh): state " in said
-
-
-def test_a_process_is_asked_only_where_it_hears(tmp_path: Path) -> None:
-    """The signal would end a process without a handler; a stopped process does not answer."""
-    assert SIGNAL is not None
-    (tmp_path / "stacks").touch()
-    with started("/bin/sleep", "60") as worker:
-        assert not heartbeats._catches(worker.pid, SIGNAL)
-        assert heartbeats._own(worker.pid, tmp_path / "stacks")[0] == ""
-        assert worker.poll() is None
-    assert not heartbeats._catches(worker.pid, SIGNAL), "a process that has ended"
-    assert "it has ended" in heartbeats._kernel(worker.pid)[-1]
 
 
 # ---- jobs

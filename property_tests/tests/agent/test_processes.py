@@ -11,24 +11,19 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 
-from trystate.impl.agent import tail, watchdog
-from trystate.impl.agent.exchange import Exchange, RoundOver
-from trystate.impl.agent.local import leashed
-from trystate.impl.agent.processes import end_what_is_left, killed_when
+from trystate.impl.agent import tail
+from trystate.impl.agent.processes import killed_when
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.agent.tail import follow
 from trystate.impl.agent.watchdog import Process, left_behind, look
 from trystate.impl.host import parent_death
-from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
 from trystate.property_tests.support.agents import DEAF, runs_deaf, started
 
@@ -72,14 +67,6 @@ def test_a_command_that_is_not_there_is_named() -> None:
         assert said == "trystate: cannot run /no/such/command: No such file or directory\n"
 
 
-def test_a_specification_is_as_before_once_its_workers_are_started() -> None:
-    for entrypoint in ("python", print):
-        spec = SimpleNamespace(entrypoint=entrypoint, args=("-u", "train.py"))
-        with leashed(spec, "spawn"):  # type: ignore[arg-type]
-            assert spec.entrypoint is not entrypoint
-        assert (spec.entrypoint, spec.args) == (entrypoint, ("-u", "train.py"))
-
-
 # ---- the processes left behind
 
 
@@ -103,16 +90,6 @@ def test_descendants_in_sessions_of_their_own_are_left_behind(
     lines: list[tuple[int, int, int]], found: list[int]
 ) -> None:
     assert sorted(process.pid for process in left_behind(family(*lines), 10)) == found
-
-
-def test_the_table_of_processes_has_this_one_and_its_parent() -> None:
-    mine = watchdog.table()[os.getpid()]
-    assert (mine.parent, mine.session) == (os.getppid(), os.getsid(0))
-
-
-def test_a_system_without_proc_has_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "PROC", "/nowhere")
-    assert end_what_is_left(lambda: left_behind(watchdog.table(), os.getpid())) == []
 
 
 def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
@@ -290,40 +267,7 @@ def test_a_line_without_end_is_copied_in_parts(tmp_path: Path, monkeypatch: pyte
     assert [len(line) // tail.READ_BYTES for line in out.getvalue().splitlines()] == [2, 2, 1]
 
 
-def test_a_file_that_never_comes_ends_the_copy(tmp_path: Path) -> None:
-    follow("", str(tmp_path / "none"), io.StringIO(), Looks(), 0.1, lambda line: True)
-
-
 # ---- the exchange of numbers of workers
-
-
-def test_an_exchange_waits_for_a_peer_and_ends_with_the_round() -> None:
-    store, looks = HashStore(), []
-
-    def look() -> None:
-        looks.append(1)
-        if len(looks) == 2:
-            store.set("a", "1")
-        if len(looks) > 6:
-            raise RoundOver("it was replaced")
-
-    exchange = Exchange(store, look)
-    assert exchange.get("a") == b"1"
-    with pytest.raises(RoundOver):
-        exchange.multi_get(["a", "never"])
-
-
-def test_an_exchange_tries_again_while_the_store_is_away() -> None:
-    failures = [dist.DistNetworkError("refused"), dist.DistStoreError("late")]
-    done: list[str] = []
-
-    def fail_first(key: str, value: str) -> None:
-        if failures:
-            raise failures.pop()
-        done.append(key + value)
-
-    Exchange(SimpleNamespace(set=fail_first), lambda: None).set("a", "1")
-    assert done == ["a1"]
 
 
 # ---- SIGTERM, the wait, SIGKILL: the steps of the model (fault `deaf`) on torch's workers

@@ -19,57 +19,19 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import cgroup, watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
-from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, LeaseWatch, Process, look
+from trystate.impl.agent.watchdog import LeaseWatch, Process, look
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
 from trystate.impl.rendezvous.state_holder import elapsed
-from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
+from trystate.property_tests.adapters.jobs import Job, alive, eventually, overtaken
 from trystate.property_tests.support.agents import started, succeed
 
 # ---- what the lease watch reads
-
-
-def test_workers_may_run_until_the_lease_that_was_renewed_last_ends() -> None:
-    watch = LeaseWatch()
-    assert not watch.over(0.0), "no workers"
-    watch.hear("guard 1")
-    assert watch.over(0.0), "no lease"
-    watch.hear("until 12.5")
-    assert not watch.over(12.49)
-    assert watch.over(12.5)
-    watch.hear("until 11.0")  # a heartbeat that began earlier and was acknowledged later
-    assert not watch.over(12.49)
-    watch.hear("until 20.0")
-    assert not watch.over(19.9)
-    watch.hear("rest")
-    assert not watch.over(1e9)
-
-
-def test_a_watchdog_wakes_at_the_end_of_the_lease_and_after_a_suspend() -> None:
-    watch = LeaseWatch()
-    assert watch.pause(0.0) == CLOCK_POLL_SECONDS
-    watch.hear("guard 1")
-    watch.hear("until 10.0")
-    assert watch.pause(0.0) == CLOCK_POLL_SECONDS
-    assert watch.pause(10.0 - CLOCK_POLL_SECONDS / 4) == pytest.approx(CLOCK_POLL_SECONDS / 4)
-    assert watch.pause(11.0) == 0.0
 
 
 @pytest.mark.parametrize("line", ["", "until", "until soon", "guard", "guard x", "rest now", "kill 1"])
 def test_a_line_that_is_none_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
         LeaseWatch().hear(line)
-
-
-def test_a_number_that_is_another_process_by_now_is_spared() -> None:
-    with started("sleep", "61") as process:
-        here = look(process.pid)
-        assert here is not None
-        watchdog.kill(here._replace(start=here.start - 1))
-        time.sleep(0.05)
-        assert alive(process.pid)
-        watchdog.kill(here)
-        eventually("it is dead", lambda: not alive(process.pid))
-    watchdog.kill(Process(process.pid, 1, process.pid))  # the process has ended: nothing is killed
 
 
 # ---- its process
@@ -217,19 +179,6 @@ def test_a_group_that_is_not_delegated_is_left_alone() -> None:
     own = cgroup.folder()
     if own is not None and not cgroup.is_delegated(own):
         assert cgroup.made() == ""
-
-
-def test_a_watchdog_whose_agent_ends_in_order_kills_nothing() -> None:
-    with guarded() as dog:
-        dog.renew(elapsed() + 60.0)
-        dog.guard()
-        with subprocess.Popen(["sleep", "66"], start_new_session=True, env={**os.environ, **dog.variables}) as worker:
-            dog.runs([worker.pid])
-            first = dog.pid
-            dog.__exit__()
-            assert first is not None and not alive(first)
-            assert alive(worker.pid)
-            worker.kill()
 
 
 def test_a_number_of_a_session_that_another_process_leads_by_now_is_spared() -> None:
@@ -444,19 +393,5 @@ def test_workers_of_a_stopped_agent_are_dead_before_the_next_group_starts(tmp_pa
         a.runs(3, world_size=2)  # it comes back and joins the round
         b.runs(2, world_size=2)
         assert job.state.spent == 1, "the expulsion spends one; the killed workers and the return spend none"
-        succeed(a, b)
-        assert overtaken(job.steps) == []
-
-
-def test_an_agent_that_resumes_with_killed_workers_spends_no_restart(tmp_path: Path) -> None:
-    """The agent resumes before it is expelled, and no restart is left."""
-    conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=2")
-    with Job(tmp_path, nodes="2", max_restarts=0, conf=conf) as job:
-        a, b = job.two()
-        with b.stopped():
-            eventually("its worker is dead", lambda: not alive(b.began[-1].pid))
-        a.runs(2, world_size=2)
-        b.runs(2, world_size=2)
-        assert job.state.spent == 0
         succeed(a, b)
         assert overtaken(job.steps) == []

@@ -150,19 +150,6 @@ def test_a_hook_in_place_changes_the_gradients_of_no_other_pass() -> None:
         assert autograd.get_gradients(context)[x].tolist() == [2]
 
 
-def test_hooks_of_what_has_arrived_run_too() -> None:
-    """Hooks can be registered with a recv node, like with torch's."""
-    x = torch.zeros(1, requires_grad=True)
-    seen = list[Any]()
-    with autograd.context() as context:
-        arrived: Any = there(same, x)
-        arrived.grad_fn.register_prehook(lambda gradients: (gradients[0] * 5,))
-        arrived.grad_fn.register_hook(lambda made, gradients: seen.append(gradients[0].tolist()))
-        autograd.backward(context, [arrived.sum()])
-        assert autograd.get_gradients(context)[x].tolist() == [5]
-    assert seen == [[5]]
-
-
 @pytest.mark.parametrize(
     ("result", "why"),
     [

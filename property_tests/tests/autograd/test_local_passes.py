@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from trystate.impl.autograd import errors, messages
 from trystate.impl.autograd.container import MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Recv
-from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import AnswerPeer, Asker, Request
-from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of
-from trystate.impl.autograd.local_pass import Begin, LocalPass
+from trystate.impl.autograd.ids import WORKERS, Ids
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import Backward, Done, Mark
 from trystate.impl.autograd.tombstones import Tombstones
-from trystate.impl.rpc.errors import LimitExceeded
-from trystate.model.autograd.examples import graph_of, local
 from trystate.model.autograd.vocabulary import Failure, Mode
-from trystate.property_tests.adapters.our_autograd.edges import IntegerGraph
 
 # Ids.
 
@@ -33,22 +29,6 @@ def test_a_worker_beyond_16_bits_is_refused(worker: int) -> None:
 
 
 # Tombstones.
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 12)), max_size=40))
-def test_tombstones_are_a_set_in_ranges(steps: list[tuple[bool, int, int]]) -> None:
-    tombs, dead = Tombstones(), set[int]()
-    for below, worker, count in steps:
-        context = worker << 48 | count
-        if below:
-            tombs.below(context)
-            dead |= {worker << 48 | k for k in range(count)}
-        else:
-            tombs.bury(context)
-            dead.add(context)
-        assert {w << 48 | k for w in (0, 1) for k in range(14) if w << 48 | k in tombs} == dead
-        ranges = sum(1 for context in dead if context - 1 not in dead or not count_of(context))
-        assert len(tombs) == ranges, "touching ranges are one"
 
 
 def test_tombstones_are_limited() -> None:
@@ -207,52 +187,6 @@ def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]
     return local_pass, asked, list(context.recvs.values())
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_gradients_of_a_pass_whose_root_is_lost_are_refused_unless_known(asked: bool) -> None:
-    """Worker 1 in a context of worker 0, where a pass of worker 2 has made a gradient."""
-    here = container()
-    context = here.heard(5, 0)
-    assert context is not None
-    message = here.sent(context, 2, [("leaf", 0)], "call")
-    local_pass, _ = here.local_pass_for(2 << 48, 5, Mode.FAST, False, 10.0)
-    assert not isinstance(local_pass, errors.PassError)
-    perform(local_pass.arrive(message, [7], Asked(2).asker))
-    local_pass.next()
-    local_pass.gradients["leaf"] = 7
-    perform(local_pass.next()[1])
-    assert local_pass.is_over
-    perform(here.lost(3, "killed"))
-    if asked:
-        assert here.gradients(5) == {"leaf": 7}
-    perform(here.lost(2, "killed"))
-    if asked:
-        assert here.gradients(5) == {"leaf": 7}
-    else:
-        with pytest.raises(errors.AutogradError, match="the root was lost: leave this context, and use another"):
-            here.gradients(5)
-
-
-@pytest.mark.parametrize("retain", [False, True])
-def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
-    local_pass, _, (recv,) = called(2)
-    local_pass.retain, context = retain, local_pass.context
-    (request,) = local_pass.ship(recv, [3])
-    assert isinstance(request, Request)
-    local_pass.next()
-    perform(request.done(Done(0).pack(), ()))
-    container().merge(context)
-    assert (len(context.sends), len(context.recvs), len(context.by_node)) == ((1, 1, 1) if retain else (0, 0, 0))
-
-
-def test_a_failed_part_drops_its_gradients() -> None:
-    local_pass, asked, (recv,) = called(0)
-    local_pass.ship(recv, [3])
-    perform(local_pass.fail(errors.PassError("why")))
-    assert local_pass.ship(recv, [3]) == perform(local_pass.next()[1]) == []
-    assert [type(messages.unpack_outcome(body)) for body in asked.answers] == [errors.PassError]
-    assert asked.gradients == [()]
-
-
 @pytest.mark.parametrize(
     ("carried", "gradients", "why"),
     [
@@ -272,47 +206,6 @@ def test_a_wrong_message_in_an_answer_fails_the_part(carried: Backward | Mark, g
     assert why in str(local_pass.error)
     (told,) = (messages.unpack_outcome(body) for body in asked.answers)
     assert why in str(told)
-
-
-@pytest.mark.parametrize("silence", [TimeoutError(), LimitExceeded("worker 2 does not read")])
-def test_the_root_spoils_its_context_if_a_worker_does_not_answer_cancel(silence: Exception) -> None:
-    here = container()
-    context = here.create()
-    local_pass, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-    local_pass.next()
-    for request, answer in zip(perform(local_pass.expire()), (b"", silence, ConnectionError()), strict=True):
-        perform(request.done(answer))
-    perform(local_pass.next()[1])
-    assert isinstance(local_pass.error, errors.PassTimeoutError)
-    named = "worker 2 has not answered: see whether its process hangs" in str(local_pass.error)
-    assert named is isinstance(silence, TimeoutError)
-    with pytest.raises(errors.AutogradError, match="since a worker has not answered"):
-        here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-
-
-def test_one_pass_at_a_time_in_a_context() -> None:
-    here = container()
-    context = here.create()
-    here.sent(context, 2, [("leaf", 0)], "call")
-    here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-    with pytest.raises(errors.PassRunningError, match="a backward pass of worker 1 runs in context"):
-        here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-    refused, _ = here.local_pass_for(2 << 48, context.number, Mode.FAST, False, 10.0)
-    assert isinstance(refused, errors.PassRunningError)
-
-
-def test_a_context_that_is_over_is_not_found_and_says_so() -> None:
-    here = container()
-    context = here.create()
-    here.release(context.number)
-    with pytest.raises(
-        errors.ContextError, match=f"Could not find autograd context with id: {context.number}: it was left"
-    ):
-        here.get(context.number)
-    refused, _ = here.local_pass_for(7, context.number, Mode.FAST, False, 10.0)
-    assert isinstance(refused, errors.ContextReleasedError)
-    with pytest.raises(errors.ContextError, match=r"Could not find autograd context with id: 100$"):
-        here.get(100)
 
 
 def told(effects: list[Any]) -> list[tuple[int, messages.Clean]]:
@@ -371,40 +264,8 @@ def test_no_call_begins_a_context_of_this_worker() -> None:
     assert here.heard(1 << 48, 0) is None and not here.contexts
 
 
-def test_a_worker_that_remembers_too_much_drops_it_when_the_mark_rises() -> None:
-    here = container()
-    here.dead = Tombstones(limit=2)
-    for number in (3, 5, 7):
-        here.heard(number, 0)
-    for number in (3, 5):
-        perform(here.clean(messages.Clean(number, 0), Asked(0).asker))
-    with pytest.raises(errors.AutogradError, match="open contexts between others"):
-        here.clean(messages.Clean(7, 0), Asked(0).asker)
-    perform(here.clean(messages.Clean(9, 8), Asked(0).asker))
-    assert not here.contexts
-
-
-def test_the_mark_of_a_worker_without_ids_is_its_last_one() -> None:
-    here = container(WORKERS - 1, WORKERS)
-    here._context_ids = Ids(WORKERS - 1, LAST_COUNT)
-    context = here.create()
-    here.sent(context, 2, [], "call")
-    (told,) = perform(here.release(context.number))
-    assert messages.Clean.unpack(told.message.pack()) == (here._context_ids.last,) * 2
-
-
 def test_open_contexts_are_limited() -> None:
     here = container()
     here.contexts = dict.fromkeys(range(MAX_CONTEXTS))  # type: ignore[assignment]
     with pytest.raises(errors.AutogradError, match="65536 contexts are open on worker 1: leave some first"):
         here.create()
-
-
-def test_a_gradient_that_was_not_counted_is_an_error() -> None:
-    graph = graph_of(local)
-    add = next(k for k, node in enumerate(graph.nodes) if node.label == "add")
-    work = DependencyCounts(IntegerGraph(graph), [[(add, 0)]])
-    work.give([(add, 0)], [1])
-    assert work.take(add) == [1]
-    with pytest.raises(errors.AutogradError, match="more gradients came than dependencies were counted"):
-        work.give([(add, 0)], [1])

@@ -22,7 +22,6 @@ pytest.importorskip("torch.distributed.rpc")
 from trystate.impl.autograd import torch_graph
 from trystate.impl.autograd.dependencies import UNDEFINED
 from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.adapters.worlds import Failed, World, WorldError
 from trystate.property_tests.support.autograd import runtime_mutants
 from trystate.property_tests.support.autograd.building import random_features, random_program
@@ -31,7 +30,8 @@ from trystate.property_tests.support.autograd.outcomes import Outcome, differenc
 from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import PRELOAD, SECONDS, Runs, leave, run_locally
 from trystate.property_tests.support.autograd.sides import SIDES
-from trystate.property_tests.support.autograd.simulated_tensors import TensorWorkers, has_unused
+from trystate.property_tests.support.autograd.simulated_tensors import has_unused
+from trystate.property_tests.support.campaigns import compare
 from trystate.property_tests.support.mutants import survives
 from trystate.property_tests.support.nightly import by_night, seeds
 
@@ -153,38 +153,15 @@ def test_differences_are_seen() -> None:
 # ---- a simulated schedule, without processes
 
 
-def drawn(seed: int, *features: Feature) -> Program:
-    """A random program with these features, or with random ones."""
-    rng = random.Random(seed)
-    found = frozenset(features) or random_features(rng, list(Feature))
-    return random_program(seed, rng.choice((2, 3, 4)), found)
-
-
-def compare(seed: int, *features: Feature) -> list[str]:
-    """The runtime's differences from plain autograd, and from the model's counts, on one program in its modes."""
-    each = drawn(seed, *features)
-    expected = local(each)
-    wrong = []
-    for mode in (Mode.SMART, Mode.FAST):
-        workers = TensorWorkers(each, random.Random(seed))
-        found = differences(each, expected, workers.run(mode))
-        if workers.found != workers.expected:
-            found.append(f"counted {workers.found}, by the model {workers.expected}")
-        wrong += [f"seed {seed}, {mode.name}: {text}" for text in found]
-        if workers.has_unused:
-            break  # FAST fails
-    return wrong
-
-
 def test_the_runtime_has_the_gradients_of_autograd_and_the_models_counts() -> None:
-    assert [text for seed in seeds(100) for text in compare(seed)] == []
+    assert [text for seed in seeds(100) for text in compare(seed)[1]] == []
 
 
 @pytest.mark.parametrize("mutant", runtime_mutants.SIMULATED)
 def test_a_mutant_is_found(mutant: str) -> None:
     def all_agree() -> None:
         for seed in range(1_000):
-            assert not compare(seed, *runtime_mutants.FEATURES.get(mutant, ()))
+            assert not compare(seed, *runtime_mutants.FEATURES.get(mutant, ()))[1]
 
     assert not survives(runtime_mutants.SIMULATED[mutant], all_agree)
 

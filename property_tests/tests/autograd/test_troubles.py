@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,6 @@ from torch.futures import Future
 from trystate import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
-from trystate.impl.autograd.messages import CLEAN, NO_MESSAGE, Clean, Forward
-from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.impl.rpc.frames import Kind
-from trystate.impl.rpc.invocations import CALL
 from trystate.property_tests.support.autograd.operations import gives
 
 SECONDS = 30.0  # on a busy machine
@@ -82,17 +77,6 @@ def test_a_hook_and_a_step_on_one_parameter_take_turns(monkeypatch: pytest.Monke
 def pass_of(parameter: torch.Tensor) -> None:
     with autograd.context() as context:
         autograd.backward(context, [called(parameter, torch.full((2,), 1000.0))])
-
-
-def test_a_call_that_was_not_sent_is_not_waited_for() -> None:
-    value = torch.ones(2, requires_grad=True)
-    with autograd.context() as context:
-        with pytest.raises(rpc.NotAllowed):
-            rpc.rpc_sync("worker0", times, (value, torch.ones(2, device="meta")))
-        with pytest.raises(rpc.NotAllowed):
-            rpc.rpc_async("worker0", times, (value, torch.ones(2, device="meta"))).wait()
-        autograd.backward(context, [called(value, torch.ones(2))])
-        assert autograd.get_gradients(context)[value].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["before a call", "after its answer"])
@@ -186,15 +170,6 @@ def times_and_leaves_gradients_off(one: torch.Tensor, other: torch.Tensor) -> to
     return made
 
 
-def test_a_call_without_gradients_takes_no_part_in_a_pass() -> None:
-    value = torch.ones(2, requires_grad=True)
-    with autograd.context() as context:
-        with torch.no_grad():
-            assert not called(value, value).requires_grad
-        autograd.backward(context, [called(value, torch.ones(2))])  # FAST: each recorded call needs a gradient
-        assert autograd.get_gradients(context)[value].tolist() == [1, 1]
-
-
 class Meets(torch.autograd.Function):
     """Its backward waits until a second thread runs it too."""
 
@@ -208,45 +183,6 @@ class Meets(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         Meets.both.wait()
         return gradient * 2
-
-
-def test_two_passes_run_one_node_at_the_same_time() -> None:
-    node = Meets.apply(torch.ones(2, requires_grad=True)).grad_fn  # type: ignore[no-untyped-call]
-
-    def run(factor: float) -> list[float]:
-        (made,) = TorchGraph(0, {}).run(node, [torch.full((2,), factor)])
-        return made.tolist()  # type: ignore[no-any-return]
-
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(run, (1.0, 2.0))) == [[2, 2], [4, 4]]
-
-
-def test_a_step_outside_of_its_context_is_made_nowhere() -> None:
-    parameter = torch.zeros(2, requires_grad=True)
-    distributed = optimizer.DistributedOptimizer(torch.optim.SGD, [rpc.RRef(parameter)], lr=1.0)
-    with autograd.context() as context:
-        autograd.backward(context, [called(parameter, torch.ones(2))])
-        distributed.step(context)
-    with pytest.raises(autograd.ContextError, match="it was left"):
-        distributed.step(context)
-    assert parameter.tolist() == [-1, -1]
-
-
-def test_a_context_and_a_message_are_of_the_worker_that_gives_their_ids() -> None:
-    here, body = driver(), CALL.pack(4, 0) + b"math" + b""
-    forged = Forward(1 << 63, NO_MESSAGE, ()).pack()
-    with pytest.raises(rpc.RemoteError, match="which no worker of this group can have created"):
-        here.agent.ask(0, Kind.CALL, body, (), SECONDS, metadata=forged)
-    with pytest.raises(rpc.RemoteError, match="which no worker of this group can have created"):
-        here.agent.ask(0, CLEAN, Clean(1 << 63, 0).pack(), (), SECONDS)
-    assert not here.container.contexts
-    with autograd.context() as context:
-        forged = Forward(context, (3 << 48) + 5, (True,)).pack()
-        with pytest.raises(autograd.ContextError, match="which cannot give out this id"):
-            here.incoming(0, forged, [torch.ones(1)])
-        with pytest.raises(autograd.ContextError, match="worker 3 was not called"):
-            here.answered(3, forged, [torch.ones(1)])
-        assert not here.container.contexts[context].recvs
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

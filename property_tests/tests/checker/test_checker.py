@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trystate.model.checker.check import check, watches
+from trystate.model.checker.check import check
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
-from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
@@ -72,31 +71,6 @@ def test_each_kind_of_verdict_has_a_shortest_run_or_none(engine: str) -> None:
     assert check(ended(), engine=engine).verdict("deadlock_freedom").status is Status.HOLDS
 
 
-Fragile = declared(
-    """
-broken, mended = flag(), flag()
-@fault("drop")
-def drop(self, s): 'It is dropped.'; s.broken = True
-@transition()
-def mend(self, s): 'It is mended.'; s.when(s.broken); s.mended = True
-@leads_to()
-def breaks(self, s): 'Not so: no fault has to happen.'; return ~s.broken, s.broken
-@leads_to()
-def is_mended(self, s): 'True: mending is fair.'; return s.broken, s.mended
-""",
-    System,
-)
-
-
-@every_engine
-def test_a_fault_never_has_to_happen_and_is_no_way_out_of_a_deadlock(engine: str) -> None:
-    report = check(Fragile(faults=["drop"]), engine=engine)
-    deadlock, breaks = report.verdict("deadlock_freedom").run, report.verdict("breaks").run
-    assert deadlock is not None and breaks is not None
-    assert (deadlock.path.steps, breaks.path.steps, breaks.loop) == ((), (), 0)
-    assert report.verdict("is_mended").status is Status.HOLDS
-
-
 Crossing = declared(
     """
 green, careful, hasty, asleep = flag(), flag(), flag(), flag()
@@ -142,17 +116,6 @@ def test_a_violated_leads_to_comes_with_a_fair_lasso_that_goes_round(engine: str
     assert refutes(system, verdict.run, verdict.property)
     assert verdict.run.loop is not None
     assert names(system, verdict)[verdict.run.loop :].count("change") >= 2, "the light cannot but change"
-
-
-def test_a_counterexample_names_the_steps_that_need_not_happen() -> None:
-    report, told = check(Crossing(), engine="interpret"), {}
-    for name in ("the_sleeper_crosses", "the_careful_cross"):
-        run = report.verdict(name).run
-        assert run is not None
-        told[name] = sequence_text(report.system, run)
-    named = "possible from here on for ever, and never taken, since fair=False: cross_asleep"
-    assert named in told["the_sleeper_crosses"]
-    assert "cross_carefully" not in told["the_careful_cross"].partition("never taken")[2]
 
 
 # The largest number of lamps that a count over all of them can take, switched by one step.
@@ -220,14 +183,6 @@ def test_a_claimed_move_that_no_step_makes_is_reported(text: str, engine: str) -
 def test_a_step_that_contradicts_its_declaration_is_an_error_at_its_line(text: str, engine: str) -> None:
     with pytest.raises(DeclarationError, match=f"^{FILE}:{BROKEN[text]}"):
         check(declared(text)(), engine=engine)
-
-
-def test_each_further_member_adds_the_same_number_of_watches_and_effects() -> None:
-    def size(members: int) -> int:
-        kernel = Kernel(TwoPhaseCommit(rm=members))
-        return len(list(watches(kernel))) + sum(len(kernel.effects(i)) for i in kernel.instances)
-
-    assert size(41) - size(40) == size(5) - size(4)
 
 
 def test_only_the_properties_that_are_named_are_decided() -> None:

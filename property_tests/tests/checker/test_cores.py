@@ -5,17 +5,14 @@ Chunks and ranges are tiny, so small systems have many of each. Slots are tiny w
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,27 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.checker.check import check
-from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.visited import Visited
 from trystate.model.checker.explicit.workers import Expansion, Workers
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.jobs import alive
-from trystate.property_tests.support.mutants import rewritten, survives, wrapped
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import MANY
-from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import answers, tiny
 from trystate.search import cores
 from trystate.search.cores import Cores
-
-
-def test_successors_that_do_not_fit_their_slot_are_the_same() -> None:
-    with tiny(chunk=4, slot=4 * 8):
-        one, two, three = (answers(TwoPhaseCommit(rm=3), count) for count in (1, 2, 3))
-    assert one == two == three
-
 
 # ---- the processes and the threads
 
@@ -98,35 +83,6 @@ def test_results_come_in_the_order_of_the_pieces_and_not_of_their_ends() -> None
     assert len({one.bytes for one in results} - {os.getpid()}) == 3
 
 
-def test_threads_beside_the_search_do_not_matter() -> None:
-    ended = threading.Event()
-
-    def work() -> None:
-        with Path(os.devnull).open("w") as file:
-            while not ended.is_set():
-                print(gc.collect(0), file=file, flush=True)
-
-    other = threading.Thread(target=work)
-    other.start()
-    try:
-        with begun(2, number_of) as shared:
-            assert len({one.bytes for one in shared.expanded(number_of, 0, CHUNKS)}) == 2
-    finally:
-        ended.set()
-        other.join()
-
-
-class Broken(Exception):
-    """A planted error."""
-
-
-class Unsendable(Broken):
-    """Cannot be pickled."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError
-
-
 def in_a_process(caller: int, act: Callable[[], None]) -> Callable[[Any], Any]:
     """A step that acts differently in a process other than the caller's."""
     right = Step.run
@@ -144,19 +100,6 @@ def raises(error: type[Exception]) -> Callable[[], None]:
         raise error("planted")
 
     return act
-
-
-@pytest.mark.parametrize(("error", "seen"), [(Broken, Broken), (Unsendable, RuntimeError)])
-def test_an_exception_of_a_process_reaches_the_caller_and_nothing_is_left(
-    error: type[Exception], seen: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_a_process(os.getpid(), raises(error))(monkeypatch)
-    with tiny(), pytest.raises(seen, match="planted") as raised:
-        answers(TwoPhaseCommit(rm=4), 2)
-    assert "in a process of the search" in "".join((str(raised.value), *getattr(raised.value, "__notes__", ())))
-    threads = [one.name for one in threading.enumerate()]  # other tests may have left others
-    processes = [one.name for one in multiprocessing.active_children()]
-    assert not [name for name in threads + processes if name.startswith("explore")]
 
 
 def signalled(number: int) -> Callable[[], None]:
@@ -236,25 +179,6 @@ def test_a_caller_that_leaves_kills_the_processes() -> None:
             os.kill(process, 0)
 
 
-def test_a_process_whose_caller_is_killed_ends() -> None:
-    reading, writing = os.pipe()
-    caller = os.fork()
-    if caller == 0:
-        with begun(2, number_of) as shared:
-            pids = {one.bytes for one in shared.expanded(number_of, 0, CHUNKS)}
-            os.write(writing, " ".join(map(str, pids)).encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(caller, 0)
-    processes = [int(pid) for pid in os.read(reading, 100).split()]
-    os.close(reading)
-    os.close(writing)
-    assert len(processes) == 2
-    until = time.monotonic() + 30.0
-    while any(map(alive, processes)):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_number_of_cores_below_one_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"cores is {count}: give at least 1"):
@@ -262,49 +186,3 @@ def test_a_number_of_cores_below_one_is_refused(count: int) -> None:
 
 
 # ---- planted mistakes
-
-
-def merged_later(right: Any) -> Any:
-    """The caller continues before a merge has begun."""
-
-    def each(of: Workers, do: Any, pieces: Sequence[Any]) -> Any:
-        return right(of, do, pieces) if do.__name__ != "merge" or len(pieces) < 2 else []
-
-    return each
-
-
-def on_the_caller_only(right: Any) -> Any:
-    """Only the thread of the caller compares a range with the set."""
-
-    def unseen(of: Visited, keys: Any) -> Any:
-        return right(of, keys) if threading.current_thread() is threading.main_thread() else keys
-
-    return unseen
-
-
-MUTANTS = {
-    "expansions come in another order": rewritten(Cores._taken, "self._place(number)", "self._place(number ^ 1)"),
-    "the last range is lost": rewritten(Workers.cut, "for part in range(parts)", "for part in range(parts - 1)"),
-    "a merge is not waited for": wrapped(Cores, "each", merged_later),
-    "a range is not compared with the set": wrapped(Visited, "unseen", on_the_caller_only),
-    "each run is cut where its own parts end": rewritten(
-        Workers.cut, "np.searchsorted(run, cuts).tolist()", "[len(run) * k // parts for k in range(1, parts)]"
-    ),
-    "two processes have one chunk": rewritten(Cores._give, "self._place(number)", "self._place(number // 2)"),
-    "a slot is used before it is free": rewritten(Cores._place, "% SLOTS * self._slot_bytes", "* 0"),
-    "the caller does not know which steps were met": rewritten(
-        ExplicitEngine._successors, "self.compiled.steps[number].activate()", "pass"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def claim() -> None:
-        assert answers(Ring(node=2), 2, replace(MANY, states=5_000)) == expected
-
-    with tiny():
-        expected = answers(Ring(node=2), 1)
-        claim()
-        monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.5)
-        assert not survives(MUTANTS[name], claim)

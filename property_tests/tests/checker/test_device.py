@@ -8,12 +8,10 @@ several of NumPy's.
 from __future__ import annotations
 
 import importlib.util
-import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,23 +26,21 @@ from trystate import registry
 from trystate.model.checker import engine as checker_engine
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import fused, visited, watch_evaluation
-from trystate.model.checker.explicit.engine import ExplicitEngine
-from trystate.model.checker.explicit.levels import Levels
+from trystate.model.checker.explicit import visited
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
 from trystate.model.language import System
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
+from trystate.property_tests.support.mutants import Mutant, replaced, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.runs import MANY, facts
 from trystate.property_tests.support.systems.engine_samples import ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.support.systems.wide_systems import Totals, wide_declarations
-from trystate.property_tests.tests.checker.devices import COMPILER, DEVICES, WITH_KERNELS, on
-from trystate.property_tests.tests.checker.searches import SYSTEMS, answers
+from trystate.property_tests.support.systems.wide_systems import wide_declarations
+from trystate.property_tests.tests.checker.devices import DEVICES, WITH_KERNELS, on
+from trystate.property_tests.tests.checker.searches import answers
 from trystate.search import device, plans
 from trystate.search.device import Device, TensorLayout
 from trystate.search.machine import SearchOptions
@@ -209,64 +205,3 @@ def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # ---- planted mistakes
-
-
-MUTANTS: dict[str, Mutant] = {
-    "repetitions stay": rewritten(TensorLayout.sort_unique, "keys[1:], keys[:-1]", "keys[1:], keys[1:] + 1"),
-    "words are sorted downwards": rewritten(TensorLayout.sort, "].sort(stable=True)", "].sort(descending=True)"),
-    "the other words are compared alone": rewritten(TensorLayout._search, " & before)", ")"),
-    "only the first word differs": rewritten(TensorLayout.differ, "range(1, self.words)", "range(1, 1)"),
-    "words are compared whole": replaced(TensorLayout, "_ordered", lambda of, column, back=False: column),
-    "halves have a sign": rewritten(TensorLayout._ordered, "-(1 << 63)", "0"),
-    "numbers wrap": replaced(device, "leaves_int64", lambda lines: False),
-    "a find in a later part counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "False"),
-    "the processor does not know which steps were met": rewritten(
-        ExplicitEngine._successors, "self.compiled.steps[number].activate()", "pass"
-    ),
-    "the search stays on the device": rewritten(ExplicitEngine.explore, "self._use(self.compiled)", "pass"),
-    "levels stay where they are": rewritten(Levels.__getitem__, "layout.home is not layout", "False"),
-}
-CLAIMED: dict[str, Callable[[], System]] = {**SYSTEMS, "one word": lambda: TwoPhaseCommit(rm=3)}
-
-
-def assert_what_mutants_break(expected: dict[str, Any]) -> None:
-    rng = random.Random(3)
-    bits = [1 << 61 | a << 31 | b << 41 | c for a, b, c in product((0, 1), repeat=3)]
-    for k in range(30):
-        states = [tuple(rng.choices(bits, k=3)) for _ in range(20)]
-        assert_sorted_and_found_as_by_numpy(1 + k % 3, states, 1 + k % 4)
-    for of, answer in expected.items():
-        assert answers(CLAIMED[of](), on("torch-cpu")) == answer
-    with tiny():
-        assert check(Totals(), engine="explicit", workers=on("torch-cpu")).exploration.complete
-
-
-def test_planted_mistakes_are_found() -> None:
-    with tiny(level=4):
-        expected = {name: answers(of(), 1) for name, of in CLAIMED.items()}
-        assert survivors(MUTANTS, lambda: assert_what_mutants_break(expected)) == []
-
-
-CLAIMED_OF_KERNELS = "two words", "effects out of range", "negations", "sums beyond int64"
-MUTANTS_OF_KERNELS: dict[str, Mutant] = {
-    "a condition is negated as a number": replaced(fused.Scalars, "negation", "~"),
-    "a state that is none is written": rewritten(fused.Scalars.give, "ADD(marks); break;", "ADD(marks);"),
-    "a watch is not marked": rewritten(fused.Scalars.give, "for expr, act in self._watched:", "for expr, act in ():"),
-    "a step that is met is not marked": rewritten(fused.fuse, "emitter.begin(step.fixed)", "emitter.begin('0')"),
-    "the second kernel writes where the first does": rewritten(fused._kernel, "places[i] = at;", ";"),
-    "marks are not looked at": rewritten(TensorLayout.fused, "fused.open(counted.marks, watching.found)", "()"),
-    "a step is taken twice": rewritten(ExplicitEngine._expand, "number in fused.taken", "False"),
-    "a step beside the kernels is left out": rewritten(fused.Fused.open, "*self.apart, ", ""),
-}
-
-
-@pytest.mark.skipif(COMPILER is None, reason="needs g++")
-def test_planted_mistakes_of_kernels_are_found() -> None:
-    def claim() -> None:
-        for name, answer in expected.items():
-            assert answers(SYSTEMS[name](), on("torch-cpu", kernels=True)) == answer
-
-    with tiny(chunk=32, level=1) as patch:
-        patch.setattr(fused, "STEPS_MAX", 5)
-        expected = {name: answers(SYSTEMS[name](), 1) for name in CLAIMED_OF_KERNELS}
-        assert survivors(MUTANTS_OF_KERNELS, claim) == []

@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given, settings
 
 from trystate.model.checker.check import check, watches
-from trystate.model.checker.engine import Progress, quiet
-from trystate.model.checker.explicit import arrays, packing, symmetry, vectorise, watch_evaluation
+from trystate.model.checker.engine import quiet
+from trystate.model.checker.explicit import packing, symmetry
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.symmetry import sorting_network
-from trystate.model.checker.explicit.vectorise import Emitter, Step
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, WatchKey, WatchKind
+from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, System, integer
-from trystate.property_tests.support.mutants import rewritten, survives, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import (
     assert_is_a_fair_lasso,
@@ -34,7 +32,7 @@ from trystate.property_tests.support.runs import (
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
-from trystate.property_tests.support.systems.two_phase_commit import PINNED, TwoPhaseCommit
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
 SMALL: list[Callable[[], System]] = [
     lambda: TwoPhaseCommit(rm=3), lambda: TwoPhaseCommit(rm=4), lambda: TwoWords(rm=2), lambda: ThreeWords(rm=3),
@@ -67,14 +65,6 @@ def test_lassos_of_random_systems_are_as_short_as_those_of_the_reference(declare
     assert_lassos_agree(system(declared))
 
 
-def test_a_million_states_take_less_than_60_bytes_each() -> None:
-    told: list[Progress] = []
-    _, seen = explore(TwoPhaseCommit(rm=8), ExplicitEngine, on_progress=told.append)
-    assert (seen.distinct, seen.edges, seen.depth) == PINNED[8]
-    assert seen.bytes_per_state < 60
-    assert 0 < len(told) <= seen.seconds / 0.12 + 1 and told == sorted(told, key=lambda p: p.distinct)
-
-
 @pytest.mark.parametrize("words", [1, 2, 3])
 def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
     rng = random.Random(words)
@@ -89,11 +79,6 @@ def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
     assert there.all()
     _, there = layout.find(layout.keys(layout.pack([unpacked[7]])), np.delete(keys, 7))
     assert not there.any()
-
-
-def test_keys_that_are_compared_without_their_last_word_are_noticed() -> None:
-    mutant = rewritten(Layout.differ, "range(1, self.words)", "range(1, self.words - 1)")
-    assert not survives(mutant, lambda: test_keys_of_any_bits_are_told_apart_and_found(3))
 
 
 def assert_words_are_sorted_and_seen() -> None:
@@ -120,59 +105,6 @@ def test_words_are_sorted_in_any_way_and_looked_up_in_blocks(
 ) -> None:
     monkeypatch.setattr(packing, "quick_is_fast", lambda: quick)
     assert_words_are_sorted_and_seen()
-
-
-def test_mistakes_of_blocks_are_noticed(small_blocks: None) -> None:
-    mutants = {
-        "the last key of a window is left out": rewritten(Layout.seen, "last + 1", "last"),
-        "a window begins one late": rewritten(Layout.seen, "min(first,", "min(first + 1,"),
-        "the last block is not looked at": rewritten(Layout.seen, "*np.searchsorted", "*0 * np.searchsorted"),
-        "half of the words are sorted": rewritten(packing.sort_words, "keys.sort(", "keys[::2].sort("),
-    }
-    assert survivors(mutants, assert_words_are_sorted_and_seen) == []
-
-
-# Effects keep cells under conditions. Some share a condition, and two share a negation.
-Keeping = declared(
-    """
-a, b, c = flag(), flag(), flag()
-m, n = integer(0, 5), integer(-2, 3)
-@transition()
-def clear(self, s):
-    'Where two numbers differ, flags go; where they do not, numbers begin anew.'
-    s.c = ~(s.a & s.b & (s.m != s.n) & ~s.c)
-    s.a, s.b = s.a & (s.m == s.n), s.b & (s.m == s.n)
-    s.m, s.n = ite(s.m == s.n, 3, s.m), ite(s.m != s.n, s.n, 1)
-@transition()
-def set(self, s): 'Flags come back.'; s.when(~(s.a & (s.m < 3)) | s.c); s.a, s.b, s.c = ~s.c, True, s.a
-@transition()
-def count(self, s):
-    'Numbers rise to their ends.'
-    s.when((s.m < 5) & ~(s.b & (s.n == 3)))
-    s.m, s.n = s.m + 1, ite(s.n < 2, s.n + 2, s.n)
-""",
-    System,
-)
-
-
-def test_cells_that_keep_their_values_are_those_of_the_reference() -> None:
-    assert_same(Keeping())
-
-
-def test_mistakes_in_the_text_of_a_step_are_noticed() -> None:
-    mutants = {
-        "a cell is kept where it is not": rewritten(vectorise._kept, "return holds,", "return not_(holds),"),
-        "sides are not exchanged": rewritten(Step._emit_effects, "sides if holds else sides[::-1]", "sides"),
-        "what is kept is not cleared": rewritten(Step._emit_effects, "clear.get(word, 0) | mask", "clear.get(word, 0)"),
-        "one pattern takes the place of another": rewritten(
-            Step._emit_effects, "pattern | p.pattern(constant)", "pattern"
-        ),
-        "a disjunction denies the wrong part": rewritten(
-            Emitter._none_of, "self._text(x.args[0])[0]", "self._text(x)[0]"
-        ),
-        "cells that are fixed stay so in a negation": rewritten(Emitter._none_of, "facts, '!='", "facts, '=='"),
-    }
-    assert survivors(mutants, test_cells_that_keep_their_values_are_those_of_the_reference) == []
 
 
 def assert_lassos_agree(system: System) -> None:
@@ -224,12 +156,6 @@ def test_liveness_of_a_part_of_the_states_is_refused(options: Any, words: str) -
         engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
 
 
-def test_watches_of_one_key_are_found_once_and_without_the_others() -> None:
-    kernel = Kernel(TwoPhaseCommit(rm=3))
-    watch = next(w for w in watches(kernel) if w.key == WatchKey(WatchKind.SOMETIMES, "all_commit"))
-    assert len(ExplicitEngine(kernel, Limits()).explore([watch, watch]).found[watch.key].steps) == 10
-
-
 def test_a_graph_beyond_the_memory_limit_is_refused() -> None:
     engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine)
     engine.limits = Limits(memory_bytes=1 << 20)
@@ -269,30 +195,3 @@ def test_the_sorting_network_sorts_every_order(size: int) -> None:
         for a, b in sorting_network(size):
             values[a], values[b] = min(values[a], values[b]), max(values[a], values[b])
         assert values == sorted(values)
-
-
-def test_functions_that_differ_in_numbers_alone_are_compiled_once() -> None:
-    words = np.array([3, 8, 12])
-    before = arrays._maker.cache_info().misses
-    low, high = (
-        arrays.built(arrays.NUMPY, "alike", ["w0"], [f"    return ((w0 & {mask}) == {pattern})"])
-        for mask, pattern in ((3, 3), (12, 8))
-    )
-    assert (low(words).tolist(), high(words).tolist()) == ([True, False, False], [False, True, False])
-    assert arrays._maker.cache_info().misses == before + 1
-
-
-def test_found_conditions_are_compiled_out_only_if_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-
-    def counted(layout: Layout, exprs: Sequence[Expr]) -> Any:
-        compiled.append(exprs)
-        return vectorise.conditions(layout, exprs)
-
-    monkeypatch.setattr(watch_evaluation, "conditions", counted)
-    seen = []
-    for rows in (0, watch_evaluation.WASTED_MAX):
-        compiled.clear()
-        monkeypatch.setattr(watch_evaluation, "WASTED_MAX", rows)
-        seen.append((explore(Ring(node=2, faults=["loss"]), ExplicitEngine)[1].found, len(compiled)))
-    assert seen[0][0] == seen[1][0] and seen[1][1] < seen[0][1]

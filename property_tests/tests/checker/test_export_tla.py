@@ -15,7 +15,7 @@ from trystate.model.checker.export import tla as exporter
 from trystate.model.checker.export.tla import tla
 from trystate.model.language import System
 from trystate.property_tests.support.export.sample import Sample
-from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
+from trystate.property_tests.support.export.tlc import Seen, differences, explore, tlc_jar
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS, examples
 from trystate.property_tests.support.systems.declarations import declared
@@ -28,25 +28,6 @@ by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes secon
 @pytest.fixture(scope="module")
 def jar() -> Path:
     return tlc_jar()
-
-
-def disagreements(of: System, folder: Path, jar: Path) -> list[str]:
-    """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
-    report = check(of)
-    holding = [v.property.name for v in report.verdicts if v.run is None]
-    found = []
-    seen = explore(tla(of, holding, "Exported"), folder, jar)
-    if seen != Seen(report.exploration.distinct, "", None):
-        found.append(f"{report.exploration.distinct} states, and {holding} hold: TLC says {seen}")
-    for verdict in report.verdicts:
-        name, run = verdict.property.name, verdict.run
-        if run is not None:
-            seen = explore(tla(of, [name], "Exported"), folder, jar)
-            if verdict.property.form.live:
-                found += [] if seen.violated == "temporal" else [f"{name} is violated: TLC says {seen}"]
-            elif (seen.violated.removeprefix("never_"), seen.steps) != (name, len(run.path.steps)):
-                found.append(f"{name} after {len(run.path.steps)} steps: TLC says {seen}")
-    return found
 
 
 def test_tlc_agrees_on_the_states_and_on_all_that_holds(tmp_path: Path, jar: Path) -> None:
@@ -66,13 +47,13 @@ Still = declared(
 
 
 def test_tlc_agrees_on_a_system_without_steps_and_on_constants(tmp_path: Path, jar: Path) -> None:
-    assert disagreements(Still(), tmp_path, jar) == []
+    assert differences(Still(), tmp_path, jar) == []
 
 
 @by_night
 @pytest.mark.parametrize("faults", [(), ("fall",)], ids=str)
 def test_tlc_agrees_on_the_sample(faults: tuple[str, ...], tmp_path: Path, jar: Path) -> None:
-    assert disagreements(Sample(faults=faults), tmp_path, jar) == []
+    assert differences(Sample(faults=faults), tmp_path, jar) == []
 
 
 @by_night
@@ -82,7 +63,7 @@ def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> 
         if plans.states()[run.label] <= NUMBERS["states of a run for TLC"]:
             cheapest.setdefault(run.system, run)
     assert len(cheapest) > 10
-    found = {run.label: disagreements(run.build(), tmp_path, jar) for run in cheapest.values()}
+    found = {run.label: differences(run.build(), tmp_path, jar) for run in cheapest.values()}
     assert {label: said for label, said in found.items() if said} == {}
 
 
@@ -91,7 +72,7 @@ def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> 
 @given(declarations())
 def test_tlc_agrees_on_random_systems(jar: Path, declared: Declaration) -> None:
     with TemporaryDirectory() as folder:
-        assert disagreements(system(declared), Path(folder), jar) == []
+        assert differences(system(declared), Path(folder), jar) == []
 
 
 MISTAKES: dict[str, Mutant] = {
@@ -107,4 +88,4 @@ MISTAKES: dict[str, Mutant] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_of_the_exporter_is_noticed(mistake: str, tmp_path: Path, jar: Path) -> None:
     with planted(MISTAKES[mistake]):
-        assert disagreements(Sample(faults=["fall"]), tmp_path, jar)
+        assert differences(Sample(faults=["fall"]), tmp_path, jar)

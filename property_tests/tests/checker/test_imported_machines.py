@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from transitions.extensions import HierarchicalMachine
 
 from trystate.check import check, from_transitions
-from trystate.model.checker import imported_machines
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.walking import Walk
 
@@ -73,23 +71,6 @@ def assert_equal(drawn: list[dict[str, Any]]) -> None:
 def test_each_step_leads_where_the_library_leads(drawn: list[dict[str, Any]]) -> None:
     unused = {*CONDITIONS} - {c for row in drawn for c in (*row["conditions"], *row["unless"])}
     assert_equal([*drawn, *({"trigger": "begin", "source": "done", "dest": "done", "unless": c} for c in unused)])
-
-
-DRAWN: list[dict[str, Any]] = [
-    {"trigger": "begin", "source": "idle", "dest": "busy", "conditions": "ready", "unless": "allowed"},
-    {"trigger": "begin", "source": "idle", "dest": "done", "conditions": "allowed"},
-    {"trigger": "finish", "source": "*", "dest": None, "conditions": "ready"},
-    {"trigger": "finish", "source": "busy", "dest": "done"},
-]
-MUTANTS = {
-    "the last transition decides": rewritten(imported_machines._step, "reversed([*rows])", "[*rows]"),
-    "unless is like conditions": rewritten(imported_machines._step, "== c.target", "== True"),
-    "a transition without a destination is left out": rewritten(imported_machines._step, "s.state if", "value if"),
-}
-
-
-def test_a_wrong_order_or_condition_is_noticed() -> None:
-    assert survivors(MUTANTS, lambda: assert_equal(DRAWN)) == []
 
 
 def test_an_imported_machine_is_searched_with_its_final_states() -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from trystate.diagrams import history_dot, history_mermaid, history_text, render
-from trystate.diagrams.history import LABEL_MAX, lanes
+from trystate.diagrams import history_dot, history_mermaid, history_text
 from trystate.model.checker.linearizability import (
     Broken,
     Call,
     Linearization,
     Specification,
     _Search,
-    components,
     judge,
     operation_text,
     prefix,
@@ -123,15 +120,6 @@ def test_the_prefix_ends_where_the_first_impossible_call_returns() -> None:
     assert "C: Get('x') returned b'7'" in found.explanation
 
 
-def test_keys_are_judged_one_by_one_unless_an_operation_connects_them() -> None:
-    some = [call(f"A 0-1 {k}.set 1") for k in "abc"]
-    both = {"a": ("a", "b"), "b": ("b",), "c": ("c",)}
-    assert len(components(some, keys)) == 3
-    assert len(components(some, lambda do: both[str(*keys(do) or ())])) == 2
-    assert len(components(some, lambda do: None)) == 1
-    assert len(components(some, lambda do: ())) == 3
-
-
 @pytest.mark.parametrize(
     ("history", "text"),
     [
@@ -162,17 +150,6 @@ def test_a_broken_history_is_drawn_with_a_lane_for_each_process() -> None:
     assert text[-3:] == ["The longest order found:", "  A: QueuePush('x', b'x')", f"  B: {POP} → b'x'"]
     dot, mermaid = history_dot(found), history_mermaid(found)
     assert (dot.count("✗"), mermaid.count(":crit,"), mermaid.count("section ")) == (1, 1, 3)
-
-
-def test_only_the_last_calls_of_a_long_history_are_drawn(tmp_path: Path) -> None:
-    earlier = "; ".join(f"A<&> {2 * k}-{2 * k + 1} set {k}" for k in range(100))
-    found = broken(f"{earlier}; B 300-301 get = none_of_them,_and_longer_than_a_bar")
-    text = history_text(found)
-    assert "(89 earlier calls are not drawn)" in text
-    assert "The longest order found ends (after 92 calls):" in text
-    render(history_dot(found), tmp_path / "history.svg")
-    assert "section A#60;#38;#62;" in history_mermaid(found), "markup of Mermaid is escaped"
-    assert all(len(bar.label) <= LABEL_MAX + len("✗ ") for bars in lanes(found).bars.values() for bar in bars)
 
 
 # A second judge: a search through every order of every choice of pending calls.

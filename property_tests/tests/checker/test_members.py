@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import members, packing, visited
-from trystate.model.checker.explicit.members import Members
+from trystate.model.checker.explicit import visited
 from trystate.model.checker.explicit.visited import Recent
 from trystate.model.checker.kernel import Kernel
 from trystate.model.language import System
-from trystate.property_tests.support.mutants import replaced, rewritten, survivors
+from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -123,35 +121,6 @@ def test_only_steps_that_do_not_distinguish_members_are_taken_together() -> None
     assert together(Uneven()) == together(Owned()) == set()
 
 
-def test_mistakes_in_swaps_are_noticed() -> None:
-    def assert_all_same() -> None:
-        for bits in (61, 12):
-            with narrow(lambda: TwoPhaseCommit(rm=3), bits):
-                assert_same(lambda: TwoPhaseCommit(rm=3))
-        assert_same(Uneven)
-        assert_same(Owned)
-        assert_same(Begun)
-
-    mutants = {
-        "only one cell of two is swapped": rewritten(members.swapped, "(moved << shift)", "(moved << shift >> 64)"),
-        "steps are not swapped back": rewritten(Members.taken, "swapped(after, self._moves_of(sort)[member])", "after"),
-        "a member has a state of the next": rewritten(members._Copies.parts, "len(rows)", "len(rows) - 1"),
-        "members are never distinguished": replaced(members, "distinguishes", lambda tree, sort: ""),
-        "cells without bits are swapped": rewritten(Members._swap, "a.bits == b.bits", "True"),
-        "members as values are not swapped": rewritten(Members._alike_cells, "slot.sort.name == sort.name", "False"),
-        "constant values are not compared": replaced(Members, "_uneven", frozenset()),
-    }
-    assert survivors(mutants, assert_all_same) == []
-
-
-def test_each_chunk_has_a_table_that_no_other_has() -> None:
-    visited = explicit.ExplicitEngine(Kernel(TwoPhaseCommit(rm=2)), MANY).visited
-    one, other = visited.table(), visited.table()
-    assert isinstance(one, Recent) and one is not other
-    visited.recent.append(one)
-    assert visited.table() is one
-
-
 def assert_no_state_is_lost() -> None:
     """Each state is returned once or more, and a state that was returned may be dropped."""
     rng = random.Random(3)
@@ -177,10 +146,3 @@ def test_a_state_is_dropped_only_if_it_was_returned() -> None:
             "an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
         }
         assert survivors(mutants, assert_no_state_is_lost) == []
-
-
-def test_an_estimate_of_runs_counts_descents() -> None:
-    rng = np.random.default_rng(1)
-    words = rng.integers(0, 1 << 40, 1 << 14)
-    assert packing.descents(np.sort(words)) == 0
-    assert packing.descents(words) == pytest.approx(len(words) / 2, rel=0.1)

@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,14 +20,11 @@ from trystate.model.checker import estimate
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import quiet
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import liveness, visited
-from trystate.model.checker.kernel import Kernel, Limits, Watch, WatchKind
+from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.reference import engine as reference
-from trystate.model.checker.symbolic import diagrams
-from trystate.model.checker.symbolic import engine as symbolic
 from trystate.model.checker.symbolic.diagrams import Diagrams
 from trystate.model.checker.verdicts import Status
-from trystate.property_tests.support.systems.engine_samples import Odometer, Ring
+from trystate.property_tests.support.systems.engine_samples import Odometer
 from trystate.property_tests.support.systems.lock import Waltz
 from trystate.property_tests.support.systems.wide_systems import Counters
 from trystate.search import machine, memory
@@ -153,16 +149,6 @@ def ends(*_: Any, **__: Any) -> Any:
     raise MemoryError
 
 
-@pytest.mark.parametrize("engine", ["interpret", "explicit"])
-def test_only_the_fair_property_without_memory_is_not_decided(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "Graph", ends)
-    monkeypatch.setattr(reference, "fair_region", ends)
-    report = check(Ring(node=2), engine=engine)
-    assert {v.property.name for v in report.undecided} == {"served"}
-    assert all(v.reason.startswith(NO_MORE) for v in report.undecided)
-    assert report.exploration.complete
-
-
 @pytest.mark.parametrize("engine", ["interpret", "explicit", "auto"])
 def test_an_engine_for_which_there_is_no_memory_decides_nothing(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explicit, "Step", ends)
@@ -170,68 +156,6 @@ def test_an_engine_for_which_there_is_no_memory_decides_nothing(engine: str, mon
     report = check(Waltz(), engine=engine)
     assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
     assert report.exploration.stopped.startswith(NO_MORE)
-
-
-def test_a_diagram_manager_without_memory_decides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fails(memory_estimate: int) -> Any:
-        raise RuntimeError("failed to initialize CUDD DdManager")
-
-    broken: Any = ModuleType("cudd")
-    broken.BDD, broken.and_exists, broken.__file__ = fails, None, str(tmp_path / "no.so")
-    monkeypatch.setattr(diagrams, "load", lambda: (broken, ""))
-    report = check(Waltz(), engine="symbolic")
-    assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
-    assert report.exploration.stopped.startswith(NO_MORE)
-
-
-def fails_after(count: int, function: Any) -> Any:
-    """The function, which raises MemoryError after `count` calls."""
-    left = iter(range(count))
-
-    def call(*args: Any) -> Any:
-        if next(left, None) is None:
-            raise MemoryError
-        return function(*args)
-
-    return call
-
-
-@pytest.mark.parametrize(
-    ("engine", "owner", "method", "calls"),
-    [
-        ("interpret", reference._Watching, "look", 50),
-        ("explicit", visited.NextLevel, "finish", 5),
-        ("symbolic", Diagrams, "union", 4),
-    ],
-)
-def test_a_search_whose_memory_ends_on_the_way_keeps_what_it_found(
-    engine: str, owner: Any, method: str, calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if engine == "symbolic":
-        pytest.importorskip("dd.cudd")
-    monkeypatch.setattr(owner, method, fails_after(calls, getattr(owner, method)))
-    report = check(Odometer(), engine=engine)
-    assert report.exploration.stopped.startswith(NO_MORE)
-    assert 4 < report.exploration.distinct < 10_000
-    verdicts = {v.property.name: v.status for v in report.verdicts}
-    assert (verdicts["small"], verdicts["all_nines"]) == (Status.VIOLATED, Status.NOT_DECIDED)
-
-
-@pytest.mark.parametrize("method", ["_look", "_watched"])
-def test_only_the_watch_without_memory_is_not_decided(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("dd.cudd")
-    right = getattr(symbolic.SymbolicEngine, method)
-
-    def look(engine: Any, *args: Any) -> Any:
-        if any(isinstance(arg, Watch) and arg.key.kind in (WatchKind.ALWAYS, WatchKind.SOMETIMES) for arg in args):
-            raise MemoryError
-        return right(engine, *args)
-
-    monkeypatch.setattr(symbolic.SymbolicEngine, method, look)
-    report = check(Odometer(), engine="symbolic")
-    assert report.exploration.complete
-    properties = {v.property.name for v in report.undecided}
-    assert properties == ({"small", "all_nines", "in_range"} if method == "_look" else {"small", "all_nines"})
 
 
 def test_a_refusal_of_another_kind_is_an_error() -> None:

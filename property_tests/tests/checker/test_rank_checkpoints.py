@@ -6,7 +6,6 @@ The ranks are threads of one process that meet in memory; the files are real one
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,19 +23,16 @@ from trystate.model.checker.explicit.storage import StorageFailed
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
-from trystate.property_tests.support.mutants import planted, rewritten, survivors
+from trystate.property_tests.support.mutants import planted
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
-from trystate.property_tests.support.systems.engine_samples import Ring, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.search import rank_storage, spill
-from trystate.search.rank_storage import RankSpill, opened
-from trystate.search.spill import Spill
+from trystate.search.rank_storage import RankSpill
 
 MEMORY = 1 << 26
-TRIES = 5  # tries with a planted mistake, which a kill may or may not show
 
 
 @pytest.fixture(autouse=True)
@@ -204,22 +200,6 @@ def test_the_checkpoint_of_another_search_is_refused_by_every_rank(count: int, t
     assert_refused(root, count, "has a search with another system", lambda: TwoPhaseCommit(rm=2))
 
 
-def test_a_checkpoint_without_a_part_is_refused_by_every_rank(tmp_path: Path) -> None:
-    root = tmp_path / "checkpoint"
-    kept(lambda: TwoPhaseCommit(rm=3), 2, root)
-    shutil.rmtree(root / "of-2/1")
-    for count in (2, 3):
-        assert_refused(root, count, "is not there", lambda: TwoPhaseCommit(rm=3))
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"ranks": "2"}', '{"ranks": 0}', "[1]"])
-def test_a_damaged_number_of_ranks_is_refused(text: str, tmp_path: Path) -> None:
-    root = tmp_path / "checkpoint"
-    kept(lambda: TwoPhaseCommit(rm=2), 2, root)
-    (root / "ranks.json").write_text(text)
-    assert_refused(root, 2, "is not as it was written (ranks.json", lambda: TwoPhaseCommit(rm=2))
-
-
 def open_on(count: int, place: Callable[[int], Path], limits: Limits = MANY) -> list[str]:
     """The text with which each rank refuses its directory, or an empty text."""
 
@@ -239,115 +219,4 @@ def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> N
     assert all("is not the directory of rank 0 on rank 2: give one that all hosts share" in text for text in said)
 
 
-def test_a_directory_with_something_else_is_refused_and_left(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("")
-    assert all("it has 'thesis.tex'" in text for text in open_on(2, lambda _: tmp_path))
-    (tmp_path / "file").write_text("")
-    assert all("--checkpoint " in text for text in open_on(2, lambda _: tmp_path / "file"))
-    assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "file"}
-
-
-def test_a_limit_that_is_too_small_on_one_rank_is_told_to_all(tmp_path: Path) -> None:
-    def search(mine: InMemory) -> str:
-        limits = replace(MANY, memory_bytes=1 << 20) if mine.rank == 1 else MANY
-        with pytest.raises(UsageError) as refused:
-            opened(tmp_path / "checkpoint", mine, limits)
-        return str(refused.value)
-
-    said = together(2, search)
-    assert all("the limit is 1 MiB: raise it with --max-memory (rank 1)" in text for text in said), said
-    assert open_on(2, lambda _: tmp_path / "checkpoint") == ["", ""]
-
-
-def test_a_file_in_the_place_of_the_parts_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "of-2").write_text("")
-    assert_refused(tmp_path, 2, "give a directory that can be written", lambda: TwoPhaseCommit(rm=2))
-
-
-SHARED = {  # mistakes with which two searches write into one directory
-    "the first rank takes no lock": rewritten(rank_storage._prepared, "lock = Lock(path)", "lock = Unlocked(path)"),
-    "the lock is released when the search begins": rewritten(Spill.begin, "Spill.close(self)", "self.close()"),
-    "the lock is released when the ranks have met": rewritten(opened, "memory, lock=lock)", "memory)"),
-}
-
-
-def test_two_searches_cannot_have_one_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    apart(tmp_path)
-    monkeypatch.setattr(rank_storage, "Unlocked", lambda path: None, raising=False)
-    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 0.3)
-    assert not survivors(SHARED, lambda: apart(tmp_path))
-
-
-def apart(root: Path) -> None:
-    """While one group searches with a checkpoint, others are refused; afterwards they are accepted."""
-
-    def search(mine: InMemory) -> dict[str, Any]:
-        with rank_storage.opened(root, mine, MANY) as storage:
-            found = answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage))
-            if mine.rank == 0:
-                assert all("is in use by another search" in text for text in open_on(3, lambda _: root))
-            return found
-
-    assert together(2, search) == [alone(TwoPhaseCommit(rm=2))] * 2
-    assert open_on(3, lambda _: root) == [""] * 3
-
-
 # ---- planted mistakes
-
-MUTANTS = {
-    "the search continues from the last level that one rank has": rewritten(
-        PartitionedEngine._open_storage, "min(outlines)", "max(outlines)"
-    ),
-    "runs that have more levels than all ranks have are taken for look-ups": rewritten(
-        PartitionedEngine._open_storage, "if sum(map(len, own.merged)) <= sum(map(len, searched)) else ()", ""
-    ),
-    "steps that were met are forgotten": rewritten(
-        PartitionedEngine._open_storage, "{number for *_, numbers, _ in outlines for number in numbers}", "()"
-    ),
-    "states stay with the rank that reads them": rewritten(
-        PartitionedEngine._shared_out, "self._exchange(blocks, gathered)", "[gathered.add(block) for block in blocks]"
-    ),
-    "the states that were seen are not counted": rewritten(
-        PartitionedEngine._search, "sum(held for (held,) in self.told(", "len(self.told("
-    ),
-    "what was shared out is not saved": rewritten(
-        PartitionedEngine._search, "self._saver.saved = Checkpoint()", "pass"
-    ),
-    "the checkpoint is named before all have saved": rewritten(
-        PartitionedEngine._save_together, "self._guarded(self._saver.save, self, finds)", "self._parts.commit()"
-    ),
-    "leftover parts are taken for a checkpoint": rewritten(RankSpill.begin, "if group != self._count:", "if False:"),
-}  # fmt: skip
-
-
-def test_every_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 2.0)
-
-    def make() -> System:
-        return TwoWords(rm=2)
-
-    expected = alone(make())
-
-    def claim() -> None:
-        with TemporaryDirectory() as folder:
-            root = Path(folder) / "checkpoint"
-            with planted(killed(lambda part: part._rank == 1)), pytest.raises((Killed, RankLost)):
-                kept(make, 2, root, memory=800)
-            assert kept(make, 2, root, replace(MANY, states=30), memory=800)[0]["graph"][3]
-            assert kept(make, 1, root, replace(MANY, states=55))[0]["graph"][3]
-            leftover(make, root)
-            assert kept(make, 2, root) == [expected] * 2
-            assert_goes_on(lambda: Ring(node=2), 100, 1, 2, Path(folder) / "cyclic")
-
-    missed = dict(MUTANTS)
-    for _ in range(TRIES):  # chance decides how far the others are when a rank is killed
-        missed = {name: missed[name] for name in survivors(missed, claim)}
-    assert not missed
-
-
-def leftover(make: Callable[[], System], root: Path) -> None:
-    """A part of an earlier level, left by a group of two that was killed."""
-    kept(make, 2, root.with_name("other"), replace(MANY, states=10))
-    shutil.rmtree(root / "of-2", ignore_errors=True)
-    shutil.move(root.with_name("other") / "of-2", root)
-    shutil.rmtree(root / "of-2/1")

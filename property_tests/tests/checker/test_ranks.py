@@ -18,21 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.checker.check import check
-from trystate.model.checker.engine import memory_ended
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import partitioned, paths, ranks
+from trystate.model.checker.explicit import partitioned, paths
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost, owners, parted
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.verdicts import Report
-from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Form, System
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
-from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, TwoWords
+from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import SYSTEMS
 
@@ -136,14 +133,6 @@ def on_rank_1_from_level(level: int) -> Callable[[Any], bool]:
     return lambda engine: engine._ranks.rank == 1 and len(engine.levels) > level
 
 
-def test_memory_that_ends_on_one_rank_stops_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(PartitionedEngine, "_expand", on_rank_1_from_level(4), MemoryError)(monkeypatch)
-    with tiny():
-        first, second = shared(lambda: TwoPhaseCommit(rm=4), 2)
-    assert first == second
-    assert first["graph"][3] == f"{memory_ended(MANY)} (rank 1)" and 0 < first["graph"][0] < 1_568
-
-
 def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,35 +157,6 @@ def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(
         assert re.search("states were seen to depth [78], and found until then, without their runs: a", said[rank])
 
 
-def test_ranks_at_different_places_of_the_search_are_noticed() -> None:
-    def search(mine: InMemory) -> str:
-        engine = PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine)
-        with pytest.raises(RankLost) as lost:
-            if mine.rank == 1:
-                engine.told("gather", 0)
-            answers(engine)
-        mine._barrier.abort()
-        return str(lost.value)
-
-    assert any(" of the search where rank " in said for said in together(2, search))
-
-
-def test_a_wrong_declaration_is_an_error_of_every_rank() -> None:
-    def search(mine: InMemory) -> str:
-        with pytest.raises(DeclarationError, match="leaves the field's range after 4 steps") as raised:
-            check(Overflowing(), engine="explicit", ranks=mine)
-        return str(raised.value)
-
-    with tiny():
-        said = together(2, search)
-    assert len({*said}) == 1
-
-
-def test_ranks_share_no_other_engine() -> None:
-    with pytest.raises(UsageError, match="ranks share a search with the engine explicit, not with interpret"):
-        together(1, lambda mine: check(TwoPhaseCommit(rm=2), engine="interpret", ranks=mine))
-
-
 # ---- owners
 
 
@@ -212,15 +172,6 @@ def test_parts_have_every_key_once_in_order_and_equal_keys_have_one_owner(values
         assert set(owners(layout, part, count).tolist()) <= {rank}
 
 
-@pytest.mark.parametrize("count", [2, 3, 100, ranks.RANKS_MAX])
-def test_states_are_spread_evenly_however_alike_they_are(count: int) -> None:
-    layout = Layout(Kernel(TwoWords(rm=2)).cells)
-    words = np.arange(200 * count, dtype=np.int64) % (10 * count)  # the low bits of one word differ, the others stay
-    keys = layout.keys((words << 20, *[np.repeat(words[::20], 20)] * (layout.words - 1)))
-    held = np.bincount(owners(layout, keys, count), minlength=count)
-    assert len(held) == count and held.max() < 200 + 8 * 200**0.5 * 20**0.5
-
-
 def test_owners_are_the_same_in_every_release() -> None:
     """A checkpoint records which rank holds which states: another hash would look for them elsewhere."""
     layout = Layout(Kernel(TwoPhaseCommit(rm=2)).cells)
@@ -230,65 +181,3 @@ def test_owners_are_the_same_in_every_release() -> None:
 OWNERS = [0, 3, 4, 4, 3, 3, 2, 0, 2, 3, 2, 3]
 
 # ---- planted mistakes
-
-
-MUTANTS = {
-    "messages of one rank are lost": rewritten(
-        InMemory.swapped, "range(0, len(whole), PIECE)", "range(PIECE * (self.rank == 1), len(whole), PIECE)"
-    ),
-    "one rank knows other owners": rewritten(
-        PartitionedEngine._exchange, "self._ranks.count))", "self._ranks.count)[:: 1 - 2 * (self._ranks.rank == 1)])"
-    ),
-    "a find is dropped": rewritten(
-        PartitionedEngine._settle_level, "for *_, found, _ in notes", "for *_, found, _ in notes[:1]"
-    ),
-    "the others do not know which steps were met": rewritten(
-        PartitionedEngine._settle_level, "self.steps[number].activate()", "pass"
-    ),
-    "a rank stops when it has no new state": rewritten(PartitionedEngine._settle_level, "return fresh", "return new"),
-    "a level is over when this rank has no more": rewritten(
-        PartitionedEngine._agree, "any(others for others, _, _ in notes)", "more"
-    ),
-    "the reason to stop is not shared": rewritten(
-        PartitionedEngine._agree, "_first_reason(why for _, why, _ in notes)", "reason"
-    ),
-    "guesses are looked up in one part": rewritten(
-        partitioned._SharedTrails._within, 'self._engine.told("guesses", mine)', "[[mine]]"
-    ),
-    "origins of one part are taken": rewritten(
-        partitioned._SharedTrails._first,
-        'for (given,) in self._engine.told("origins", mine) for row in given',
-        "for row in mine",
-    ),
-    "one rank begins with all initial states, the others with none": rewritten(
-        PartitionedEngine._initial_batches, "% self._ranks.count == self._ranks.rank", "== 0"
-    ),
-    "a part is not gathered": rewritten(
-        PartitionedEngine._gather, "np.concatenate(pieces)", "np.concatenate(pieces[:1])"
-    ),
-}
-
-
-def test_every_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 2.0)
-    expected, wide = alone(Ring(node=2)), alone(TwoWords(rm=2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "CANDIDATES_MAX", 0)
-        again = alone(Ring(node=2))
-    verdicts = {v.property.name: v.run for v in check(Ring(node=2), engine="explicit").verdicts}
-
-    def claim() -> None:
-        with tiny(chunk=1 << 15):
-            assert shared(lambda: Ring(node=2), 3) == [expected] * 3
-            assert shared(lambda: TwoWords(rm=2), 3) == [wide] * 3
-            (first, *_) = reports(lambda: Ring(node=2), 3)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(paths, "CANDIDATES_MAX", 0)
-                assert shared(lambda: Ring(node=2), 3) == [again] * 3
-        assert {v.property.name: v.run for v in first.verdicts} == verdicts
-        with tiny():
-            assert [found["graph"] for found in shared(lambda: Ring(node=2), 3)] == [expected["graph"]] * 3
-            for found in together(3, interrupted):
-                assert found["graph"][3] == "stopped by SIGINT (rank 1)"
-
-    assert not survivors(MUTANTS, claim)

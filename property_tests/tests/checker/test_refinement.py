@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from trystate.model.checker.check import check
-from trystate.model.checker.export.promela import promela
-from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.refinement import Refinement, refines
 from trystate.model.checker.verdicts import Status
@@ -99,14 +97,6 @@ Gate = declared(  # counts, and closes at two
 )  # fmt: skip
 
 
-def test_a_map_with_a_field_that_is_not_there_is_refused() -> None:
-    fine = declared("@transition()\ndef reopen(self, s): 'Opens.'; s.when(s.closed); s.closed = False", Gate)()
-    s = SymbolicState(fine, frozen="the map")
-    assert len(refines(fine, Gate(), {"n": s.n, "closed": s.closed}).broken) == 2
-    with pytest.raises(UsageError, match=r"'clsoed', which is not a field of Gate: it has n, closed"):
-        refines(fine, Gate(), {"n": s.n, "clsoed": s.closed})
-
-
 def test_a_map_that_does_not_fit_its_field_is_refused() -> None:
     s, lamps = SymbolicState(Gate(), frozen="the map"), SymbolicState(Lamps(), frozen="the map")
     with pytest.raises(UsageError, match=r"gives closed n, of sort int: closed is of sort bool"):
@@ -122,11 +112,6 @@ def test_a_map_that_does_not_fit_its_field_is_refused() -> None:
 COUNT = "n = integer(0, {})\n@transition()\ndef count(self, s): 'One more.'; {}s.n += 1"
 Further = declared(COUNT.format(9, "s.when(s.n < 9); "), System)  # continues where the coarser system ends
 Unguarded = declared(COUNT.format(3, ""), System)  # counts beyond its own range
-
-
-def test_an_image_out_of_the_coarser_range_is_broken() -> None:
-    s = SymbolicState(Further(), frozen="the map")
-    assert refines(Further(), Unguarded(), {"n": s.n}).broken == ("n is 4 in an image: it goes from 0 to 3",)
 
 
 def test_a_finer_system_that_leaves_its_range_is_refused_with_the_line() -> None:
@@ -244,9 +229,3 @@ def test_a_shortest_run_shows_a_step_without_a_counterpart() -> None:
 def test_a_wrong_mapping_is_refused(body: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         declared(f"@refines(Guard)\ndef as_guard(self, s, guard): 'A lock.'; {body}", Entrance, Guard=Guard)()
-
-
-def test_a_refinement_is_not_exported() -> None:
-    assert "as_guard" not in promela(Entrance(), None) and "as_guard" not in tla(Entrance(), None)[0]
-    with pytest.raises(UsageError, match="as_guard is a refinement, which is not exported"):
-        promela(Entrance(), ["as_guard"])

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from trystate.check import Status, check
 from trystate.model.checker import scenarios
 from trystate.model.checker.export.promela import promela
-from trystate.model.checker.scenarios import _contradictions, played
-from trystate.model.checker.steps import Steps
+from trystate.model.checker.scenarios import played
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.model.language.scenarios import Scene
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -191,23 +189,3 @@ def assert_a_scenario_is_a_walk(built: System, random: Random) -> None:
 @given(declarations(), st.randoms(use_true_random=False))
 def test_a_scenario_of_any_system_is_a_walk_through_it(declared: Declaration, random: Random) -> None:
     assert_a_scenario_is_a_walk(system(declared), random)
-
-
-MUTANTS = {
-    "a refusal is not played": rewritten(_contradictions, "if scene.refused", "if False"),
-    "a walk begins with its last call": rewritten(played, "states = after", "states = states"),
-    "a step that is refused is taken": rewritten(played, "if not scene.refused", "if scene.steps"),
-    "choices are part of the label": rewritten(Steps.called, "i.label.startswith", "i.label.__eq__"),
-    "one possible state is enough": rewritten(Steps.taken, "in states.items()", "in [*states.items()][:1]"),
-}
-
-
-def test_a_wrong_rule_of_scenarios_is_noticed() -> None:
-    def judge() -> None:
-        assert check(Lease(), engine="interpret").verdict("lapsed").status is Status.HOLDS
-        for body in WRONG:
-            test_a_contradiction_to_a_scenario_has_its_line_and_a_run(body)
-        assert judged("run('renew(0)')", client=1).status is Status.VIOLATED
-        assert judged("run('acquire(0,1) renew(0)'); run.refuses('acquire')").status is Status.HOLDS
-
-    assert survivors(MUTANTS, judge) == []

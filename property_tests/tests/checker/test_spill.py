@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, partialmethod
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,18 @@ from trystate.exits import Exit
 from trystate.impl.host.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.engine import ExplicitEngine
-from trystate.model.checker.explicit.saving import Saver
-from trystate.model.checker.explicit.storage import Run
-from trystate.model.checker.explicit.visited import NextLevel, Visited
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
-from trystate.property_tests.support.mutants import altered, rewritten, survives
+from trystate.property_tests.support.mutants import altered
 from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.support.runs import MANY, facts
-from trystate.property_tests.support.systems.engine_samples import Odometer, Ring
+from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import answers, small
-from trystate.search import checkpoint, spill
-from trystate.search.checkpoint import Directory, KeysFile
+from trystate.search import spill
+from trystate.search.checkpoint import Directory
 from trystate.search.spill import Spill
 
 
@@ -63,22 +60,6 @@ def kept(
 # ---- the same answers
 
 
-@pytest.mark.parametrize("name", ["large levels", "small levels"])
-def test_memory_has_a_few_states_of_many(name: str, tmp_path: Path) -> None:
-    of, states = (TwoPhaseCommit(rm=3), 200) if name == "large levels" else (Odometer(digit=2), 50)
-    held: list[int] = []
-
-    def following(of: NextLevel, *args: Any) -> None:
-        right(of, *args)
-        held.append(of.held + of._visited.held)
-
-    right = NextLevel.add
-    with small(chunk=8, block=16), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NextLevel, "add", following)
-        kept(of, tmp_path / "kept", 8 * states)
-    assert 0 < max(held) <= states * 3 // 10  # new states are a tenth, the set a fifth
-
-
 def test_liveness_that_does_not_fit_is_not_decided_and_says_why(tmp_path: Path) -> None:
     limits = replace(MANY, memory_bytes=4_000)
     with small(chunk=64, block=64), Spill(str(tmp_path / "kept"), 0) as place:
@@ -96,24 +77,6 @@ def saved_in(path: Path) -> Any:
     directory = Directory(str(path), {})
     directory.close()
     return directory.saved
-
-
-def test_nothing_is_searched_twice_but_the_level_in_which_it_stopped(tmp_path: Path) -> None:
-    expanded: list[int] = []
-
-    def expand(of: ExplicitEngine, watching: Any, level: int, chunk: Any) -> Any:
-        expanded.append(level)
-        return right(of, watching, level, chunk)
-
-    right = ExplicitEngine._expand
-    with small(chunk=1 << 15), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExplicitEngine, "_expand", expand)
-        kept(TwoPhaseCommit(rm=4), tmp_path / "kept", limits=replace(MANY, states=700))
-        last = expanded[-1]
-        kept(TwoPhaseCommit(rm=4), tmp_path / "kept")
-        kept(TwoPhaseCommit(rm=4), tmp_path / "kept")
-    depth = answers(TwoPhaseCommit(rm=4), 1)["graph"][2]
-    assert expanded == [*range(last + 1), *range(last, depth + 1)]
 
 
 def test_ctrl_c_saves_the_last_level_and_is_not_lost(tmp_path: Path) -> None:
@@ -308,24 +271,6 @@ def test_a_directory_of_another_search_is_refused_and_left_as_it_was(tmp_path: P
         ask()
 
 
-def test_the_fingerprint_does_not_depend_on_what_was_built_before() -> None:
-    program = (
-        "import sys; from trystate.model.checker.check import watches\n"
-        "from trystate.model.checker.explicit.engine import Compiled\n"
-        "from trystate.model.checker.explicit.storage import fingerprint\n"
-        "from trystate.model.checker.kernel import Kernel\n"
-        "from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords\n"
-        "kept = [Ring(node=3), ThreeWords(rm=2)] if sys.argv[1:] else []\n"
-        "kernel = Kernel(Ring(node=2, faults=['loss']))\n"
-        "print(fingerprint(kernel, Compiled.of(kernel).layout, False, watches(kernel)))\n"
-    )
-    alone, after_others = (
-        subprocess.run([sys.executable, "-c", program, *names], capture_output=True, text=True, check=True).stdout
-        for names in ([], ["others"])
-    )
-    assert alone == after_others
-
-
 @pytest.mark.parametrize("there", ["", "kept", "kept/thesis.tex"])
 def test_a_directory_that_cannot_be_used_is_refused_and_left_as_it_was(there: str, tmp_path: Path) -> None:
     """A directory without a parent, a file, and a directory with something else."""
@@ -339,24 +284,6 @@ def test_a_directory_that_cannot_be_used_is_refused_and_left_as_it_was(there: st
     assert str(path) in str(refused.value) and [*tmp_path.rglob("*")] == before
 
 
-def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
-    with Spill(str(tmp_path), 0) as place, small():
-        answers(TwoPhaseCommit(rm=2), 1, storage=place)
-        with pytest.raises(UsageError, match="in use by another search of this process"):
-            kept(TwoPhaseCommit(rm=2), tmp_path)
-        child = os.fork()
-        if child == 0:
-            checkpoint._OPEN.clear()
-            try:
-                kept(TwoPhaseCommit(rm=2), tmp_path)
-            except UsageError as refused:
-                os._exit(0 if f"in use by another search (process {os.getppid()})" in str(refused) else 1)
-            os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
-    with small():
-        kept(TwoPhaseCommit(rm=2), tmp_path)
-
-
 # ---- the command
 
 
@@ -367,71 +294,3 @@ def test_check_takes_a_directory(tmp_path: Path) -> None:
 
 
 # ---- planted mistakes
-
-
-MUTANTS = {
-    "new states are not compared with those in files": rewritten(
-        NextLevel._sift, "not self._sifted and self._visited.stored", "False"
-    ),
-    "new states are compared with them once": rewritten(NextLevel._settle, "self._sifted = False", "pass"),
-    "batches are not merged": rewritten(NextLevel._batch, "[*self._batches, *self._new]", "self._batches"),
-    "a batch is forgotten": rewritten(NextLevel._keep_within, "*self._batches, *batch", "*batch"),
-    "an older run is forgotten": rewritten(Visited._store, "*self.stored, *merged", "*merged"),
-    "memory is not emptied": rewritten(Visited.add, "self.held > self.keys_max", "False"),
-    "a run is not looked up before its first key's block": rewritten(
-        Run.has, "self._firsts)", "self._firsts, 'right')"
-    ),
-    "the last level is not added again": rewritten(Saver.resume, "in saved.levels:", "in saved.levels[:-1]:"),
-    "finds are forgotten": rewritten(Saver.save, "whole.finds", "0"),
-    "a level that is not whole is saved": rewritten(
-        ExplicitEngine._add, "if self.stopped:", "if self.stopped and self._saver.storage is None:"
-    ),
-    "met steps are forgotten": rewritten(Saver.resume, "search.steps[number].activate()", "pass"),
-    "a block is not checked": rewritten(KeysFile.block, "zlib.crc32(data) != checksum", "False"),
-    "an index is not checked": rewritten(checkpoint.read, "!= entry.digest", "!= entry.digest and False"),
-    "a manifest is not checked": rewritten(Directory._load, 'text["digest"] == _digest(body)', "True"),
-    "a fingerprint is not checked": rewritten(Directory._load, "found.get(part) != value", "False"),
-    "a manifest is written in its place": rewritten(
-        Directory.save, "os.path.join(self.path, NEW)", "os.path.join(self.path, MANIFEST)"
-    ),
-    "a file is not synced": rewritten(checkpoint._written, "disk.sync(fd)", "pass"),
-    "files that are named are removed": rewritten(Directory._clean, "name in self.entries", "False"),
-    "files that are left over stay": rewritten(Directory._clean, "name == NEW or not needed", "False"),
-    "files are written over": rewritten(Directory.write, "self._next + 1", "self._next"),
-}
-
-
-@cache
-def in_memory(states: int) -> dict[str, Any]:
-    return answers(Ring(node=2, faults=["loss"]), 1, replace(MANY, states=states))
-
-
-def claim(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The cheapest of the claims above that together detect all of these."""
-
-    def path(name: str) -> Path:
-        return tmp_path_factory.mktemp(name)
-
-    of = Ring(node=2, faults=["loss"])
-    for seconds in (0.0, 1e9):
-        with small(chunk=64, block=32, seconds=seconds):
-            kept_there = path("kept")
-            for states in (400, 2_000):
-                assert kept(of, kept_there, 800, replace(MANY, states=states))["graph"] == in_memory(states)["graph"]
-            assert kept(of, kept_there, 800) == in_memory(MANY.states)
-            named = {place[0] for runs in ("levels", "merged") for place in saved_in(kept_there)[runs]}
-            assert {name.name for name in kept_there.iterdir()} == {*named, "checkpoint.json", "lock"}
-    test_memory_has_a_few_states_of_many("large levels", path("large"))
-    test_memory_has_a_few_states_of_many("small levels", path("small"))
-    test_a_directory_of_another_search_is_refused_and_left_as_it_was(path("other"))
-    test_a_loss_of_power_leaves_a_level_that_is_whole(path("power"))
-    test_files_that_are_damaged_are_never_read_as_states(path("damaged"))
-
-
-def test_without_a_mistake_the_claims_hold(tmp_path_factory: pytest.TempPathFactory) -> None:
-    claim(tmp_path_factory)
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_found(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert not survives(MUTANTS[name], lambda: claim(tmp_path_factory))

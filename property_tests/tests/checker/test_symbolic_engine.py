@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
-import subprocess
-import sys
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -15,7 +12,6 @@ import pytest
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Watch
 from trystate.model.checker.reference.engine import ReferenceEngine
-from trystate.model.checker.symbolic.diagrams import Diagrams
 from trystate.model.checker.symbolic.engine import SymbolicEngine
 from trystate.model.errors import LimitReached, UnavailableError
 from trystate.model.language import all_, always, any_, flag, index, integer, ite, sometimes, transition
@@ -24,7 +20,6 @@ from trystate.model.language.sorts import int_sort
 from trystate.model.language.systems import System
 from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.support.systems.wide_systems import Totals
 
 pytest.importorskip("dd.cudd")
 
@@ -48,14 +43,6 @@ def both(system: System) -> tuple[Exploration, Exploration]:
     kernel = Kernel(system)
     plain, symbolic = ReferenceEngine(kernel, UNLIMITED), SymbolicEngine(kernel, UNLIMITED)
     return plain.explore(asked(kernel)), symbolic.explore(asked(kernel))
-
-
-def test_more_levels_than_python_has_frames_are_counted() -> None:
-    diagrams = Diagrams([f"b{k}" for k in range(1_200)], 1 << 28)
-    odd = diagrams.false
-    for name in diagrams.bits:
-        odd = diagrams.xor(odd, diagrams.bit(name))
-    assert (diagrams.count(odd), diagrams.count(~odd)) == (1 << 1_199, 1 << 1_199)
 
 
 def test_sifting_changes_no_answer() -> None:
@@ -199,37 +186,3 @@ def test_without_dd_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) 
     hide(monkeypatch, "dd.cudd", "dd.autoref")
     with pytest.raises(UnavailableError, match=r"pip install 'trystate\[symbolic\]'"):
         SymbolicEngine(Kernel(Ring(node=2)), Limits())
-
-
-def test_diagrams_too_deep_for_autoref_leave_the_rest_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide(monkeypatch, "dd.cudd")
-    report = check(Totals(), engine="symbolic")
-    assert "too deep for dd.autoref (take a Python for which dd has CUDD" in report.exploration.stopped
-    assert report.undecided
-
-
-@pytest.mark.parametrize("hidden", [(), ("dd.cudd",)], ids=["cudd", "autoref"])
-def test_an_engine_in_a_reference_cycle_is_collected_without_complaint(
-    monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...]
-) -> None:
-    hide(monkeypatch, *hidden)
-    engine: Any = SymbolicEngine(Kernel(Ring(node=2)), Limits())
-    engine.explore([])
-    engine.itself = engine
-    del engine
-    gc.collect()  # CUDD's manager would complain in an unraisable exception, which counts as an error
-
-
-def test_an_interpreter_exits_without_complaint_while_engines_are_alive() -> None:
-    code = (
-        "from trystate.property_tests.tests.checker.test_symbolic_engine import *\n"
-        "engine = SymbolicEngine(Kernel(Ring(node=2)), Limits())\n"
-        "engine.explore(asked(engine.kernel))\n"
-        "served = engine.kernel.system.claim('served')\n"
-        "engine.lasso(*served.exprs, {served.params[0]: 0})\n"
-        "other = SymbolicEngine(Kernel(Ring(node=2)), Limits())\n"
-        "other.itself = [other]\n"
-        "other.explore([])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -15,7 +15,7 @@ from trystate.model.checker.transitions_adapter import Running, to_transitions, 
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, System
 from trystate.property_tests.support.mutants import replaced, rewritten, survivors
-from trystate.property_tests.support.systems.declarations import WAVE, declared
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
 
 EVERY_STEPS_MAX = 10
@@ -98,26 +98,6 @@ def test_a_library_that_leaves_out_a_guard_an_effect_or_a_move_is_noticed() -> N
         ),
     }
     assert survivors(mutants, lambda: run_every_machine(registry.SYSTEMS["watches"], "SEED")) == []
-
-
-def moves(library: transitions.Machine, trigger: str) -> set[tuple[str, str | None]]:
-    return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
-
-
-def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
-    _, library = to_transitions(TwoPhaseCommit(rm=2).machines["manager"], rm=0)
-
-    assert moves(library, "obey_abort_0") == {("PREPARED", "ABORTED"), ("WORKING", "ABORTED")}
-    assert moves(library, "obey_abort_1") == set()
-    assert moves(library, "commit") == set()
-
-
-def test_an_arc_of_others_moves_the_machines_of_others_only() -> None:
-    _, library = to_transitions(
-        declared(WAVE.format("[arc(Mood.CALM, Mood.CROSS, of='others')]"))().machines["lamp"], node=1
-    )
-
-    assert (moves(library, "wave_0"), moves(library, "wave_1")) == ({("CALM", "CROSS")}, set())
 
 
 def test_a_trigger_has_its_indices_as_suffix_and_none_without() -> None:

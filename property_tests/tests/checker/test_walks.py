@@ -21,7 +21,6 @@ from trystate.registry import WALKS
 NUMBERED = {
     "scale-up-newcomer": 5, "scale-up-noticed": 9, "restart-with-newcomer": 7, "scale-down": 10,
     "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7, "fast-pass": 7, "set-and-callback": 4,
-    "etcd-round": 4,
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import Phase, event, given, seed, settings
 
 from trystate.model.checker.check import check
-from trystate.model.checker.estimate import project
 from trystate.model.checker.explicit import arrays, vectorise
 from trystate.model.checker.explicit.packing import WORD_BITS
 from trystate.model.checker.kernel import Kernel, Limits
@@ -26,8 +25,7 @@ from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, system
-from trystate.property_tests.support.systems.wide_systems import Starts, TooWide, Totals, wide_declarations
-from trystate.report.itf import itf_trace
+from trystate.property_tests.support.systems.wide_systems import TooWide, Totals, wide_declarations
 
 every_engine = pytest.mark.parametrize("engine", [*AVAILABLE, "auto"])
 SMALL = Limits(states=1_000, memory_bytes=1 << 27, seconds=30.0)
@@ -46,18 +44,6 @@ def test_a_sum_beyond_int64_is_exact(engine: str) -> None:
     }
 
 
-@every_engine
-def test_of_several_steps_out_of_range_the_nearest_is_told(engine: str) -> None:
-    steps = (
-        "stage, count = integer(0, 1), integer(0, 1)\n"
-        "@transition()\ndef late(self, s): 'Two steps.'; s.when(s.stage == 1); s.count += s.stage + s.stage\n"
-        "@transition()\ndef go_on(self, s): 'Between.'; s.when(s.stage == 0); s.stage = 1\n"
-        "@transition()\ndef early(self, s): 'One step.'; s.when(s.stage == 0); s.count += 2 - s.stage - s.stage"
-    )
-    with pytest.raises(DeclarationError, match="early leaves the field's range after 1 steps"):
-        check(declared(steps)(), engine=engine)
-
-
 def test_a_field_larger_than_a_word_is_refused_and_auto_goes_elsewhere() -> None:
     refusal = "far takes 62 bits, and the engine explicit holds at most 61 together: narrow the range, or use another"
     with pytest.raises(UsageError, match=refusal):
@@ -69,13 +55,6 @@ def test_a_field_larger_than_a_word_is_refused_and_auto_goes_elsewhere() -> None
         "jumps": Status.HOLDS,
         "deadlock_freedom": Status.VIOLATED,
     }
-
-
-def test_a_trace_for_other_tools_has_wide_numbers_as_its_format_wants_them() -> None:
-    verdict = check(TooWide()).verdict("there")
-    assert verdict.run is not None
-    first, last = itf_trace(TooWide(), verdict.run, "")["states"]
-    assert first["far"] == 0 and last["far"] == {"#bigint": str(1 << 61)}
 
 
 # Too many states are reached to list them one by one.
@@ -97,27 +76,6 @@ def test_without_diagrams_it_says_that_they_are_missing(monkeypatch: pytest.Monk
     report = check(Counting(), limits=Limits(states=50))
     assert report.choice.startswith("interpret: the extra 'symbolic' is not installed; far takes 62 bits")
     assert report.verdict("jumps").status is Status.NOT_DECIDED
-
-
-@pytest.mark.parametrize("engine", ["interpret", "explicit"])
-def test_initial_states_beyond_the_limit_are_not_listed(engine: str) -> None:
-    report = check(Starts(), engine=engine, limits=Limits(states=20_000))
-    assert "states (limit 20,000" in report.exploration.stopped
-    assert report.verdict("begins").status is Status.NOT_DECIDED
-
-
-@pytest.mark.parametrize("engine", ["symbolic", "auto"])
-def test_initial_states_are_a_set_for_diagrams(engine: str) -> None:
-    pytest.importorskip("dd.cudd")
-    report = check(Starts(), engine=engine)
-    seen = report.exploration
-    assert (seen.distinct, seen.edges, seen.depth) == (1 << 96, 96 << 95, 0)
-    assert (report.verdict("nobody").status, report.verdict("begins").status) == (Status.HOLDS, Status.HOLDS)
-
-
-def test_a_projection_has_no_number_that_a_float_has_not() -> None:
-    assert project(10**6, [10] * 5_000 + [10, 1_000, 10]) == pytest.approx(10**30)
-    assert project(0, []) == 2
 
 
 # ---- random systems

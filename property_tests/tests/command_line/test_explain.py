@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -42,22 +41,6 @@ def test_json_has_everything(command: Command, job: Path) -> None:
     assert (problem["property"], problem["finding"]["number"]) == ("agree_on_master", "R2")
     assert {r["world"] for r in run["ran"] if r["round"] == 1} == {3}
     assert any(s["step"] == "return_with_cached_master" for s in run["steps"])
-
-
-def test_the_picture_has_the_steps_and_the_violation(command: Command, job: Path, tmp_path: Path) -> None:
-    put(job, "torch-R2")
-    code, _, _ = command("explain", str(job), "--diagram", str(tmp_path / "job.svg"))
-    assert code == Exit.FAILED
-    svg = (tmp_path / "job.svg").read_text(encoding="utf-8")
-    words = "".join(re.findall("<text[^>]*>([^<]*)</text>", svg))  # a long name breaks into lines
-    assert "return_with_cached_master" in words
-    assert "VIOLATED" in svg
-
-
-def test_a_record_without_a_rendezvous_is_not_decided(command: Command, job: Path) -> None:
-    job.write_bytes(put(job, "torch-healthy").split(b"\n")[0] + b"\n")
-    out = says(command, Exit.INCOMPLETE, "explain", str(job))
-    assert out.splitlines()[-1] == "verdict: not decided: it has no state of a rendezvous"
 
 
 def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command, job: Path) -> None:

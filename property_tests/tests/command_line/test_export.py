@@ -38,6 +38,15 @@ def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> 
     assert code == Exit.OK and trace["vars"][0] == "at" and trace["states"][0]["#meta"]["action"] == "initially"
 
 
+def test_properties_that_are_not_exported_are_named(command: Command) -> None:
+    entrance = "trystate.property_tests.tests.checker.test_refinement:Entrance"
+    for target in ("tla", "promela"):
+        code, _, err = command("export", entrance, "--to", target)
+        assert (code, err) == (Exit.OK, "not exported, `trystate verify` decides them: as_guard (refinement)\n")
+    assert command("export", *BROKEN, "--to", "tla")[2] == ""
+    assert command("export", *BROKEN, "--to", "promela")[2].endswith(" decides them: everybody_leaves (liveness)\n")
+
+
 def test_each_question_of_a_proof_is_written_and_read_again_as_unsat(command: Command) -> None:
     code, out, err = command("export", SERVER, "--to", "smt2", "--out", "questions")
     assert code == Exit.OK, err

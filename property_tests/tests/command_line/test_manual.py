@@ -23,7 +23,6 @@ from trystate.completion import NAMES, SHELLS, script
 from trystate.exits import USUAL, Exit
 from trystate.impl.store.limits import Limits
 from trystate.manual import LIMITS, PAGES, TOP, Page
-from trystate.model.errors import UsageError
 from trystate.property_tests.tests.command_line.setting import Command, says
 
 PLACEHOLDER = "mypackage.protocol:Mine"  # a user's own system, in the examples
@@ -102,17 +101,6 @@ def test_each_example_is_a_command_line_of_its_command(name: str, line: str) -> 
             assert main(argv) == Exit.OK
 
 
-@pytest.mark.parametrize(
-    "argv",
-    ["verify rendezvous --fault crsh", "table jin", "diagram --witness two_rn agents", "diagram R3 rendezvos",
-     "replay fast-exi", "prove rendezvous --only agree", "run --nnodes 4:1 train.py", "close --rdzv-endpoint a:1",
-     "explore rendezvous --walkk a"],
-)  # fmt: skip
-def test_an_example_that_is_none_is_noticed(argv: str) -> None:
-    with pytest.raises(UsageError):
-        parse(argv.split())
-
-
 def test_the_steps_of_an_example_can_be_taken(command: Command) -> None:
     (line,) = (line for line in lines(PAGES["explore"]) if "--walk" in line)
     code, out, err = command(*shlex.split(line)[1:])
@@ -157,26 +145,9 @@ def test_each_code_that_a_command_answers_with_is_explained_on_its_page(module: 
     assert answers(module) <= explained
 
 
-def test_a_command_that_answers_with_a_code_is_seen() -> None:
-    assert answers("operate") == {Exit.FAILED, Exit.INCOMPLETE}
-    assert answers("replay") == {Exit.FAILED, Exit.INCOMPLETE}
-    assert answers("explain") == {Exit.FAILED, Exit.INCOMPLETE}
-    assert answers("store") == {Exit.FAILED}
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_each_exit_code_of_a_page_is_one(name: str) -> None:
     assert_the_codes_are_exits(PAGES[name])
-
-
-@pytest.mark.parametrize(
-    "page",
-    [Page("", "", "", {7: "seven"}),  # type: ignore[dict-item]  # no exit code
-     Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
-)  # fmt: skip
-def test_a_code_that_is_none_and_one_that_says_nothing_new_are_noticed(page: Page) -> None:
-    with pytest.raises((AssertionError, ValueError)):
-        assert_the_codes_are_exits(page)
 
 
 # ---- single options and texts

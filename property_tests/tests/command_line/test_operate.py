@@ -25,6 +25,7 @@ from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings
+from trystate.property_tests.support.certificates import authority, certified
 from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
 TorchStores: Any = dist  # torch's stub does not declare the stores
@@ -60,18 +61,6 @@ def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Command) -> None:
         assert "was closed before, by" in out and harmless(out)
         out = says(said, 1, "status", *job_at(job.port))
         assert "an operator has closed the job: out of quota" in out and harmless(out)
-
-
-def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        with a.stopped():
-            code, out, err = said("close", *job_at(job.port), "--wait", "1")
-        assert code == 3
-        assert "is closed" in out
-        assert f"have not left: 127.0.0.1_{a.pid}_0" in err
-        assert str(b.pid) not in err or b.ran
-        assert a.ends() == 1
 
 
 BUSY: Mapping[str, Callable[[State, Participant], State]] = {
@@ -147,35 +136,6 @@ def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path
         assert [agent.ends() for agent in (a, b2, c)] == [1, 1, 1]
 
 
-def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="1") as job:
-        a = job.agent("a")
-        a.runs(world_size=1)
-        b = job.agent("b")
-        eventually("b is a spare", lambda: bool(job.state.spares))
-        assert "is complete: 1 node," in says(said, 0, "drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
-        b.runs(world_size=1)
-        assert a.ends() == 0
-        b.do("succeed")
-        assert b.ends() == 0
-
-
-def test_a_forced_drain_leaves_the_others_waiting_and_an_end_refuses_it(tmp_path: Path, said: Command) -> None:
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        a.do("succeed")
-        eventually("a has reported", lambda: len(job.state.done) == 1)
-        drain = ("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
-        assert "fewer than min_nodes=2" in says(said, 2, *drain)
-        assert "round 1 is not complete, with 1 node of min_nodes=2" in says(said, 0, *drain, "--force", "--wait", "8")
-        assert b.ends() == 0
-        c = job.agent("c")
-        c.runs(world_size=2)
-        eventually("a runs again", lambda: len(a.began) == 2)
-        c.do("succeed")
-        assert [a.ends(), c.ends()] == [0, 0]
-
-
 @pytest.mark.parametrize("server", ["torch's", "ours"])
 def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Command, server: str) -> None:
     host = TorchStores.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None
@@ -249,3 +209,32 @@ def test_an_endpoint_that_does_not_answer_is_said(said: Command, tmp_path: Path)
         assert "secret" in says(said, 3, "status", *job_at(server.port))
         assert "it is empty" in says(said, 3, "status", *job_at(server.port), "--secret-file", secret)
     assert "none" in says(said, 2, "status", *job_at(1), "--secret-file", tmp_path / "none")
+
+
+@pytest.mark.parametrize("served", ["by a node", "behind a proxy"])
+def test_a_job_over_tls_is_run_watched_and_closed(tmp_path: Path, said: Command, served: str) -> None:
+    files = certified(authority(tmp_path / "ca"), tmp_path / "files")
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "secret").chmod(0o600)
+    conf = f"{CONF},tls={files},secret_file={tmp_path / 'secret'}"
+    access = "--tls", str(files), "--secret-file", str(tmp_path / "secret")
+    with Job(tmp_path, nodes="2", conf=conf, serving=None if served == "by a node" else access) as job:
+        if served == "behind a proxy":
+            to = "--to", f"127.0.0.1:{job.port}", "--record", str(tmp_path / "record"), "--tls", str(files)
+            proxy = Server(tmp_path, 0, *to, command="proxy")
+            job.port = proxy.port
+        serves = "1" if served == "by a node" else "0"
+        a = job.agent("a", "--rdzv-conf", f"{conf},is_host={serves}")
+        b = job.agent("b", "--rdzv-conf", f"{conf},is_host=0")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        assert "round 0 is complete: 2 nodes" in says(said, 0, "status", *job_at(job.port), *access)
+        code, _, err = said("status", *job_at(job.port))
+        assert code == 3 and ("requires TLS; give tls=FOLDER" if served == "by a node" else "hung up") in err
+        watched = says(said, 0, "watch", *job_at(job.port), *access, "--for", "0.5")
+        assert "2 nodes" in watched or "round 0" in watched
+        says(said, 0, "close", *job_at(job.port), *access)
+        assert [a.ends(), b.ends()] == [1, 1]
+        if served == "behind a proxy":
+            proxy.kill()
+            assert '"op":"write"' in (tmp_path / "record").read_text().replace(" ", "")

@@ -7,7 +7,6 @@ import json
 import re
 import webbrowser
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from trystate.property_tests.tests.command_line.setting import HERE, Command, sa
 from trystate.report.page import contents
 
 BYTES_MAX = 2_000_000
-IDS = next(run for run in registry.plan() if run.system is registry.SYSTEMS["ids"])
 
 
 def data_of(page: Path) -> Any:
@@ -43,12 +41,6 @@ def test_verify_writes_a_page_that_needs_nothing_beside_itself(command: Command,
     assert (data["systems"][run["system"]]["name"], data["view"]) == (HERE, "#/overview")
     (broken,) = [result for result in run["results"] if result["status"] == "violated"]
     assert data["traces"][broken["trace"]]["property"] == broken["name"] == "one_at_a_time"
-
-
-def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None], tmp_path: Path) -> None:
-    plan(IDS)
-    assert "open it in a browser" in says(command, Exit.OK, "page", str(tmp_path / "page.html"), "--jobs", "1")
-    assert [run["label"] for run in data_of(tmp_path / "page.html")["runs"]] == [IDS.build().label]
 
 
 @pytest.mark.parametrize(
@@ -92,13 +84,6 @@ def test_explore_opens_the_player_on_a_counterexample(
     data = data_of(page)
     assert data["view"] == "#/trace/0"
     assert [trace["property"] for trace in data["traces"]] == ["one_at_a_time"]
-
-
-def test_explain_refuses_a_page_of_passes(command: Command, tmp_path: Path) -> None:
-    record = tmp_path / "worker-0.jsonl"
-    record.write_text('{"op":"begin","by":"autograd"}\n')
-    err = says(command, Exit.USAGE, "explain", str(record), "--html", str(tmp_path / "page.html"))
-    assert re.search("--html shows a rendezvous, but .*worker-0.jsonl is a record of passes: use --diagram", err)
 
 
 def test_explain_writes_a_page_of_the_recorded_run(command: Command, tmp_path: Path) -> None:

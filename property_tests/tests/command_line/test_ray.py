@@ -15,15 +15,11 @@ from typing import Any
 
 import pytest
 
-from trystate.commands import verify
 from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
-from trystate.model.checker.kernel import Limits
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, report
-from trystate.search.cluster import Cluster
 
 THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
 real = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: trystate[ray]")
@@ -77,20 +73,6 @@ def test_ctrl_c_keeps_what_is_done_and_names_the_rest(command: Command, plan: An
     assert len(found["runs"]) + len(found["conformance"]) == 2 == len(found["left"])
 
 
-def test_the_searches_of_a_node_share_its_memory(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared: list[int] = []
-
-    def limits(searches: int) -> Limits:
-        shared.append(searches)
-        return Limits()
-
-    monkeypatch.setattr("trystate.search.machine.machine_limits", limits)
-    for cores, searches in (("1", 6), ("4", 1)):
-        with doubled(cpus=6) as double:
-            command("verify", HERE, "--edition", "MENDED", "--ray", "local", "--cores", cores)
-        assert (shared.pop(), double.options["num_cpus"]) == (searches, int(cores))
-
-
 def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:
     with doubled(fails=ConnectionError("none here")):
         code, _, err = command("verify", HERE, "--ray", "auto")
@@ -106,18 +88,6 @@ def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Comma
         found = report()
         assert len(found["runs"]) + len(found["conformance"]) == sum(double.runs[number] for number in (1, 2, 3))
         assert f"{len(found['left'])} not done: ended by a loss" in out and BROKEN.label in found["left"]
-
-
-MUTANTS: dict[str, Mutant] = {
-    "files stay on the worker": replaced(verify, "_landed", lambda out, result, sent: result),
-    "a worker has another order": rewritten(verify.away, "args.report, Reporter())", "args.report, Reporter())[::-1]"),
-    "errors are no losses": rewritten(Cluster.results, "except self._lost as", "except ZeroDivisionError as"),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_found(name: str, command: Command, plan: Any) -> None:
-    assert not survives(MUTANTS[name], lambda: the_report_is_that_of_processes(command, plan))
 
 
 # ---- a real cluster of this machine

@@ -71,14 +71,6 @@ def test_a_release_has_a_finding_or_the_sentence_says_why_not(version: str, find
     assert releases.has(version, finding) is (not said)
 
 
-def test_every_finding_has_a_range_in_words() -> None:
-    said = {finding.number: releases.span(finding) for finding in registry.findings().values()}
-    assert {number: said[number] for number in ("R1", "R3", "R16", "A16", "S4", "S18", "G1")} == {
-        "R1": "since 2.5", "R3": "since 1.10", "R16": "2.5 to 2.12", "A16": "2.4 to 2.7", "S4": "since 2.8",
-        "S18": "1.9", "G1": "all",
-    }  # fmt: skip
-
-
 Installed = Callable[[str], None]
 
 
@@ -153,38 +145,6 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 @IS_CLONE
 def test_the_page_is_what_the_results_and_the_table_say(tool: Any) -> None:
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page(tool.Kept(tool.RESULTS).all)
-
-
-@IS_CLONE
-def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A replay with the declared result is not repeated either; a failed step or another result is repeated."""
-    taken: list[str] = []
-    saws = ["reproduced", "held"]
-
-    def step(name: str) -> tuple[str, Any]:
-        def take(place: object, tell: object) -> Any:
-            taken.append(name)
-            return tool.Result(name != "doctor", "3 of 4: x")
-
-        return name, take
-
-    def replay(place: object, finding: Finding) -> str:
-        taken.append(finding.number)
-        return saws.pop(0)
-
-    monkeypatch.setattr(tool, "STEPS", {name: step(name) for name in ("install", "doctor", "rpc")})
-    monkeypatch.setattr(registry, "findings", lambda: {"old": OLD})
-    monkeypatch.setattr(tool, "replayed", replay)
-    results = tmp_path / "results.json"
-    for _ in range(3):
-        with tool.environment(releases.NEWEST, tmp_path, False) as place:
-            tool.take(place, tool.Kept(results), ("doctor", "rpc", "replays"), False)
-    assert taken == ["install", "doctor", "rpc", "R1", "install", "doctor", "R1", "install", "doctor"]
-    found = tool.Kept(results).all
-    assert found[releases.NEWEST.tried]["replays"]["R1"] == "held"
-    page = tool.page(found)
-    assert "| [R1](findings.md#r1-two-inside) `two-inside` | ○" in page and "✗ 3 of 4" in page
-    assert tmp_path.is_dir()
 
 
 @IS_CLONE

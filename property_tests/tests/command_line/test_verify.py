@@ -1,7 +1,6 @@
 """`trystate verify` compares each property with the declared findings, returns the exit code, and writes its report."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from trystate.property_tests.tests.command_line.setting import (
     report,
     says,
 )
-from trystate.search import machine, plans
+from trystate.search import plans
 
 # ---- verify: the plan
 
@@ -48,6 +47,29 @@ def test_the_small_plan_has_the_cheapest_run_of_each_finding(
     assert [(run["edition"], run["sizes"]["node"]) for run in report()["runs"]] == [("BROKEN", 2), ("MENDED", 2)]
     assert command(*WHOLE)[0] == Exit.OK
     assert len(report()["runs"]) == 3
+
+
+IDLE = """
+from trystate.language import *
+class Lamp(System):
+    node = index(2)
+    lit = flag(per="node")
+    @transition()
+    def light(self, s, node): s.when(~s.lit[node]); s.lit[node] = True
+    @transition()
+    def dim(self, s, node):
+        s.when(s.lit[node], ~s.lit[node])
+        s.lit[node] = False
+    @transition()
+    def blow(self, s): s.when(s.lit.all()); s.lit[0] = {last}
+"""
+
+
+def test_steps_that_never_happen_in_a_system_of_a_user_are_named(command: Command) -> None:
+    Path("lamp.py").write_text(IDLE.format(last=False), encoding="utf-8")
+    assert "\nLamp(node=2): never happens: dim\n" in command("verify", "lamp:Lamp")[1]
+    assert "never happens" not in command("verify", "lamp:Lamp", "--max-states", "1")[1], "not all states were visited"
+    assert "never happens" not in command("verify", HERE)[1]
 
 
 NO_TORCH = "torch is not installed: pip install 'trystate[torch]'"
@@ -139,37 +161,6 @@ def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
 # ---- verify: one system
 
 
-def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: Any) -> None:
-    sizes = {"node": 2}
-    plan(Run(Lock, sizes, Edition.MENDED, ("relapse",), KNOWN), Run(Lock, sizes, Edition.MENDED))
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse")[0] == Exit.FAILED
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2")[0] == Exit.OK
-    assert command("verify", HERE, "--edition", "MENDED")[0] == Exit.OK
-
-
-@pytest.mark.parametrize(("jobs", "asked", "each"), [(1, None, 8), (2, None, 4), (5, None, 1), (9, None, 1), (2, 3, 3)])
-def test_the_searches_that_run_at_a_time_share_the_cores(
-    jobs: int, asked: int | None, each: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "available_cores", lambda: 8)
-    monkeypatch.setattr("trystate.search.cores.Cores", lambda cores: cores)
-    shared: object = machine.SearchOptions(searches=jobs, cores=asked).workers()[0]
-    assert shared == each
-
-
-@pytest.mark.parametrize(("option", "values"), [("--cores", ("1", "2")), ("--device", ("cpu", "torch-cpu"))])
-def test_a_search_on_cores_or_tensors_says_the_same(
-    command: Command, option: str, values: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if option == "--device":
-        pytest.importorskip("torch")
-        monkeypatch.setattr("trystate.search.device.LEVEL_MIN", 1)
-    options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    said = [command("verify", HERE, *options, option, value)[:2] for value in values]
-    one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
-    assert one == two
-
-
 # ---- what verify writes
 
 
@@ -202,13 +193,6 @@ def test_the_itf_trace_gives_every_variable_in_every_state(command: Command) -> 
     assert trace["states"][2]["at"] == {"#map": [[0, "INSIDE"], [1, "INSIDE"]]}
     assert {state["#meta"]["action"] for state in trace["states"][1:]} == {"barge_in(0)", "barge_in(1)"}
     assert "loop" not in trace
-
-
-def test_an_itf_loop_does_not_repeat_its_first_state(command: Command) -> None:
-    command("verify", f"{Lock.__module__}:Waltz")
-    trace = json.loads(Path("trystate-report/01-waltz/it_ends.itf.json").read_text())
-    assert trace["loop"] == 0
-    assert [state["beat"] for state in trace["states"]] == ["ONE", "TWO", "THREE"]
 
 
 def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: Any) -> None:

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from trystate import walking
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.steps import Steps
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, SymbolicState, System, integer, leads_to, transition
-from trystate.model.language.scenarios import normal, split
 from trystate.model.rendezvous import Rendezvous
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -225,15 +222,6 @@ class Stays(System):
         return s.count == 0, s.count == 1
 
 
-def test_a_step_out_of_a_fields_range_is_refused_and_never_taken_at_random() -> None:
-    walk = Walk(Stays())
-    walk.take("move")
-    with pytest.raises(UsageError, match="outside leaves the range of count"):
-        walk.take("outside")
-    assert walk.wander(5, Random(0)) == 0
-    assert walk.labels == ("move",)
-
-
 def test_violations_stay_lit_with_the_step_of_the_first() -> None:
     walk = Walk(lock())
     walk.follow("barge_in(0) barge_in(1)")
@@ -264,19 +252,6 @@ def test_an_impossible_walk_reports_where_and_why_and_changes_nothing(text: str,
     assert (walk.labels, len(walk.stops)) == ((), 2)
 
 
-@pytest.mark.parametrize(
-    ("given_", "means"),
-    [("vote(0,1)", "vote(0, 1)"), (" vote( 0 , 1 ) ", "vote(0, 1)"), ("tick()", "tick"), ("tick", "tick")],
-)
-def test_a_label_is_read_with_or_without_blanks(given_: str, means: str) -> None:
-    assert normal(given_) == means
-
-
-def test_labels_are_told_apart_by_blanks_commas_and_semicolons() -> None:
-    assert split("a(0, 1) b; c(2),\n d") == ["a(0, 1)", "b", "c(2)", "d"]
-    assert split("") == []
-
-
 def test_numbers_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = Walk(Waltz())
     for move, why in (
@@ -296,31 +271,3 @@ def test_numbers_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # ---- planted mistakes
-
-
-MUTANTS = {
-    "the marks are of the whole walk": rewritten(Walk.changes, "self.place - 1].state", "0].state"),
-    "a part of a guard is shown inverted": rewritten(Steps.parts, "text)), holds,", "text)), not holds,"),
-    "a value of a part is left out": rewritten(Steps.parts, "holds, values)", "holds, values[1:])"),
-    "each state is judged as the first": rewritten(Walk._judged, "before[k] if place else None", "None"),
-}
-
-
-def test_a_wrong_mark_guard_value_or_light_is_noticed() -> None:
-    def judge() -> None:
-        walk = Walk(lock())
-        for label in ("barge_in(0)", "barge_in(1)", "leave(0)"):
-            walk.take(label)
-            assert_marks_are_what_differs(walk)
-            assert_guards_are_the_interpreters(walk)
-            for seed in range(5):
-                assert_values_decide(walk, Random(seed))
-        for verdict in check(walk.system, engine="interpret").verdicts:
-            if verdict.run is not None:
-                assert_lights_agree(walk, verdict)
-        assert standing(walk, "one_at_a_time").standing is Standing.HOLDS
-        walk.restart()
-        walk.follow("barge_in(0) barge_in(1) leave(1)")
-        assert standing(walk, "one_at_a_time").since == 2
-
-    assert survivors(MUTANTS, judge) == []

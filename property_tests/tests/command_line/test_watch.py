@@ -21,9 +21,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
-from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.monitor.live import Live
-from trystate.monitor.rendezvous.shared_state import of_ours
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
 from trystate.property_tests.adapters.jobs import Job, Server, eventually
@@ -248,15 +246,3 @@ def test_a_screen_shows_the_state_its_warnings_and_the_last_changes(record: Path
     assert "round 0 is complete: 2 nodes" in text
     assert "rank 1" in text and "has come: a member" in text
     assert "trystate watch job" in text
-
-
-def test_a_screen_of_a_large_job_has_room_for_warnings_and_changes() -> None:
-    from trystate.commands.watch import _drawn
-
-    nodes = tuple(Participant(Node(f"host{k}", 1, 0, str(k)), "host", 1) for k in range(2_000))
-    watch = Watch("job", "here")
-    for now in (0.0, 100.0):  # no heartbeat was seen meanwhile
-        watch.look(of_ours(State("life", Settings(2_000, 2_000), complete=True, participants=nodes)), now)
-    rows: Any = _drawn(watch, "", 0.0).renderable
-    text = "\n".join(map(str, rows.renderables))
-    assert len(rows.renderables) < 50 and "and 1984 more" in text and "1988 more warnings" in text

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,11 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.property_tests.adapters.simulator import spread, swarm
-from trystate.property_tests.adapters.simulator.handlers import SUBJECTS
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.adapters.campaigns.kinds import kinds
+from trystate.property_tests.adapters.campaigns.pieces import pieces
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
+from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, doubled
 from trystate.search import cluster
 from trystate.search.cluster import RUNS_MAX, Cluster, WorkerLost
 from trystate.search.processes import Processes
@@ -121,13 +120,6 @@ def test_an_error_of_a_task_has_the_traceback_of_its_worker() -> None:
         assert "in __call__" in "".join(raised.value.__notes__) and not double.up
 
 
-def test_an_error_of_ray_without_a_loss_does_not_repeat_the_task() -> None:
-    with doubled(losses={0: [RayError("no trystate there")]}) as double:
-        with pytest.raises(UnavailableError, match="RayError: no trystate there; each node needs the release"):
-            done(double, 1)
-        assert double.runs[0] == 1
-
-
 @pytest.mark.parametrize("other", ["release", "list"])
 def test_a_worker_that_would_do_something_else_is_refused(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if other == "release":
@@ -209,57 +201,18 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
     assert not os.path.exists(double.how["_temp_dir"])
 
 
-# ---- sweeps of the simulator
+# ---- campaigns
 
 
-def test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds() -> None:
-    for subject in (swarm.CORES, *SUBJECTS.values()):
-        with doubled(seed=3, losses={1: [lost()]}) as double, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spread, "SEEDS_MIN", 4)
-            found = list(spread.sweep("local", 2, range(5, 18), subject, 3))
-            assert len(double.runs) == 4
-        told = [(run.schedule, run.fails, run.seconds) for run in swarm.sweep(range(5, 18), subject, 3)]
-        assert [(run.schedule, run.fails, run.seconds) for run in found] == told
-
-
-# ---- planted mistakes
-
-
-def results_come_once_here() -> None:
-    """A few cases without hypothesis, which would shrink a failing property for seconds."""
-    for seed in range(6):
-        results_come_once(7, seed, {2: [lost("NodeDiedError")], 5: [lost(), lost()]})
-
-
-MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
-    "a lost task is not run again": (
-        rewritten(Cluster.results, "left.append(number)", "pass"), results_come_once_here),
-    "a result has the number of another": (
-        rewritten(Cluster.results, "busy.pop(one)", "busy.pop(one) and 0"), results_come_once_here),
-    "an error is swallowed": (
-        rewritten(Cluster.results, "if error is not None:", "if False:"),
-        test_an_error_of_a_task_has_the_traceback_of_its_worker),
-    "an error of Ray is taken for a loss": (
-        rewritten(Cluster.results, "except self._lost as", "except Exception as"),
-        test_an_error_of_ray_without_a_loss_does_not_repeat_the_task),
-    "a node that died is no loss": (
-        replaced(cluster, "LOST", cluster.LOST[:1]), results_come_once_here),
-    "the last one is given first": (
-        rewritten(Cluster.results, "list(reversed(order))", "list(order)"),
-        partial(test_results_arrive_as_tasks_end_and_few_tasks_are_submitted_at_once, pytest.MonkeyPatch())),
-    "Ray runs lost tasks again as well": (
-        rewritten(Cluster.__enter__, "max_retries=0", "max_retries=3"),
-        test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics),
-    "a cluster is not left": (
-        rewritten(Cluster.__exit__, "self._open.close()", "pass"),
-        test_an_error_of_a_task_has_the_traceback_of_its_worker),
-    "pieces come as they end": (
-        rewritten(spread.sweep, "while come in early:", "come = number\n            while come in early:"),
-        test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_found(name: str) -> None:
-    mutant, claim = MUTANTS[name]
-    assert not survives(mutant, claim)
+def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["engine", "ours", "rooms", "members"]
+    for name in names:
+        monkeypatch.setattr(kinds()[name], "batch", 16)
+    make = partial(pieces, names, 25, 30, 3)
+    tasks = make()
+    with doubled(seed=3, losses={1: [lost()]}) as double, Cluster("local", tasks, make, jobs=2) as cluster:
+        found = dict(cluster.results(range(len(tasks))))
+    assert len(double.runs) == len(tasks) == 8
+    for number, task in enumerate(tasks):
+        here = {**task().data(), "cpu_seconds": 0.0}
+        assert {**found[number].data(), "cpu_seconds": 0.0} == here and here["seeds"] == len(task.seeds)

@@ -263,48 +263,6 @@ def test_a_subject_that_goes_to_one_initial_state_alone_is_refused() -> None:
 # ---- steps that choose
 
 
-class Mail(System, deadlock=False):
-    """A letter is sent to one of five nodes, once, with a set of stamps."""
-
-    node = index(5)
-    at = one_of("node", optional=True)
-
-    @transition()
-    def send(self, s: SymbolicState) -> None:
-        """It is sent."""
-        s.when(s.at.absent)
-        s.subset(s.node)
-        s.at = s.choose(s.node)
-
-
-class Post:
-    """It loses letters to the nodes from `lost` on."""
-
-    def __init__(self, lost: int) -> None:
-        self.lost = lost
-
-    def reset(self) -> None:
-        self.at: int | None = None
-
-    def perform(self, step: str, indices: tuple[Any, ...]) -> None:
-        if self.at is not None:
-            raise Refused("sent")
-        stamps, to = indices
-        self.at = to if to < self.lost or not stamps else None
-
-    def observe(self) -> Mapping[str, Any]:
-        return {"at": self.at}
-
-    def can_refuse(self, step: str) -> bool:
-        return False
-
-
-def test_the_shrunk_run_has_the_smallest_choices() -> None:
-    run(lambda: Post(5), Mail())
-    said, steps = failure(lambda: Post(2), Mail())
-    assert said == "at: model 2, subject none; after: send({0}, 2)" and steps == ["take='send({0}, 2)'"]
-
-
 # ---- adapters that are async
 
 

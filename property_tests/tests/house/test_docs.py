@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from trystate import registry
 from trystate.impl.agent import launch as agent_launch
 from trystate.impl.agent import local as agent_local
 from trystate.impl.agent import watchdog_client as agent_watchdog
@@ -230,8 +231,11 @@ def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: 
     assert sorted(named) == sorted(modules)
 
 
+PACKAGES = {finding.of for finding in registry.findings().values()}
+
+
 @needs_clone
-@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1)])
+@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1), ("upstream", 1 + len(PACKAGES))])
 def test_the_generated_pages_are_what_the_model_says(tool: str, pages: int) -> None:
     argv = [sys.executable, str(CHECKOUT / "docs" / f"{tool}.py"), "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -285,44 +289,6 @@ def articles(tmp_path: Path) -> Callable[..., Any]:
     return read
 
 
-def test_an_item_with_places_and_an_omitted_item_are_accepted(articles: Callable[..., Any]) -> None:
-    assert {one.items[0]["name"] for one in articles()} == {"`store`"}
-    without = dict.fromkeys(("model", "picture", "runtime", "tests", "compared"))
-    assert articles(**without, left_out="it needs a GPU")[0].items[0]["left_out"] == "it needs a GPU"
-
-
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a file that is not there": (
-        {"model": ["rendezvous/no_such"]},
-        "model: there is no rendezvous/no_such below model/",
-    ),
-    "a name that is not there": ({"runtime": ["rendezvous/operators.joins"]}, "there is no rendezvous/operators.joins"),
-    "a method that is not there": (
-        {"model": ["rendezvous/torch.Torch.ends"]},
-        "there is no rendezvous/torch.Torch.ends",
-    ),
-    "a picture that is not there": ({"picture": ["join"]}, "picture: there is no join below diagrams/generated/"),
-    "a second place that is not there": ({"tests": ["house/test_docs", "house/no"]}, "tests: there is no house/no"),
-    "no places": ({"tests": []}, "tests is empty: name a place, or give in a sentence the reason why it has none"),
-    "no reason": ({"compared": ""}, "compared is empty"),
-    "an unknown key": ({"code": ["rendezvous"]}, "code; give section, name, and either model, picture"),
-    "no column": ({"picture": None}, "has section, name, model, runtime, tests, compared; give"),
-    "no section": ({"section": None}, "give section, name"),
-    "left out, with a column": ({"left_out": "no GPU"}, "or left_out alone"),
-    "left out without a reason": (
-        {**dict.fromkeys(("model", "picture", "runtime", "tests", "compared")), "left_out": ""},
-        "left_out is empty",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, articles: Callable[..., Any]) -> None:
-    columns, said = WRONG[name]
-    with pytest.raises(SystemExit, match=f"rendezvous-engine.toml: `store`: .*{re.escape(said)}"):
-        articles(**columns)
-
-
 def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
     tool = articles_tool()
     said = {
@@ -350,59 +316,5 @@ def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> No
         articles("page", section="1.1")
 
 
-@pytest.mark.parametrize(
-    ("cited", "home"),
-    [("3.2.4", "3.2.4"), ("3.2", "3.2.1.1"), ("4.5.1", "4.5"), ("4.5 (ranks)", "4.5"), ("4", "4.5"), ("3.2.41", None)],
-)
-def test_a_citation_stands_below_its_section_a_part_of_it_or_the_whole(
-    cited: str, home: str | None, articles: Callable[..., Any]
-) -> None:
-    article = articles()[0]
-    sections = ({"section": section} for section in ("3.2.1.1", "3.2.4", "4.5"))
-    assert dataclasses.replace(article, items=tuple(sections)).home(cited) == home
-
-
 def fenced(language: str, body: str, above: str = "") -> str:
     return f"Text.\n\n{above}\n```{language}\n{body}\n```\n\nMore text.\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "ran"),
-    [
-        ("No block at all.", 0),
-        (fenced("text", "$ false"), 0),
-        (fenced("console", "$ echo one two\none ...\n$ true"), 1),
-        (fenced("console", "$ echo one \\\n  two\none two"), 1),
-        (fenced("console", "$ touch a") + fenced("bash", "test -f a"), 2),
-        (fenced("python", "import trystate\nassert trystate.check.Status"), 1),
-        (fenced("console", "$ trystate --version\ntrystate ..."), 1),
-        (fenced("bash", "exit 1", "<!-- not run: it would fail -->"), 0),
-        (fenced("python", "# a.py\nprint(1)") + fenced("console", "$ python a.py\n1"), 2),
-        ("- A list:\n\n  ```bash\n  cat <<X\n  y\n  X\n  ```\n", 1),
-    ],
-)
-def test_a_sound_document_passes(text: str, ran: int, tmp_path: Path) -> None:
-    assert run_document(text, tmp_path) == ran
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (fenced("python", "assert 1 == 2"), "exit code 1"),
-        (fenced("python", "import warnings\nwarnings.warn('old')"), "UserWarning: old"),
-        (fenced("bash", "false\ntrue"), "exit code 1"),
-        (fenced("bash", "false | true"), "exit code 1"),
-        (fenced("console", "$ false"), "exit code 1"),
-        (fenced("python", "# a.py\nassert 1 == 2") + fenced("console", "$ python a.py"), "exit code 1"),
-        (fenced("python", "# a.py\nassert 1 == 2"), "no command runs a.py"),
-        (fenced("console", "$ trystate no-such-command"), "exit code 2"),
-        (fenced("console", "$ echo one\ntwo"), "not what is shown"),
-        (fenced("console", "$ printf 'one\\ntwo\\n'\none"), "not what is shown"),
-        (fenced("console", "echo one"), "does not begin with a command"),
-        (fenced("bash", "false", "<!-- not run: -->"), "no reason is given"),
-        (fenced("bash", "false", "<!-- not run: a reason -->\n\nA word between."), "exit code 1"),
-    ],
-)
-def test_a_broken_document_fails(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(Broken, match=re.escape(said)):
-        run_document(text, tmp_path)

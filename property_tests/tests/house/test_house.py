@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 from trystate.property_tests.support.nightly import NUMBERS
 from trystate.property_tests.support.quick import QUICK
@@ -24,7 +21,6 @@ FOLDERS = ("diagrams", "impl", "model", "monitor", "page", "property_tests")  # 
 PARTS = (*FOLDERS, "search")  # the last is in trystate/ itself
 ROOMS = ("harness", "adapters", "replays", "support", "tests")  # of property_tests; each may import those before it
 INSTALLED = ROOMS[:3]
-TESTS = "trystate.property_tests.tests"
 VERSION = ("trystate", "trystate.version")  # the package's own name, for its version
 # These run the tests, or the mistaken systems, of other test files.
 OF_OTHER_TESTS = (
@@ -268,49 +264,6 @@ def test_no_script_imports_a_test_module() -> None:
     assert scripts and [f"{m.shown}:{i.line}" for m in scripts for i in imports(m) if room(i.target) == "tests"] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
-    [
-        ("model.x", "import trystate.impl", "nothing of ours"),
-        ("model.x", "from trystate import diagrams", "nothing of ours"),
-        ("model.checker.x", "from trystate.model.errors import UsageError", "names its own folder"),
-        ("model.checker.x", "from ...impl import store", "leaves its folder"),
-        ("impl.store.x", "from trystate.model.rendezvous.operators import OPERATORS", "nothing but vocabularies"),
-        ("impl.store.x", "def f():\n    import trystate.model.checker.check", "nothing but vocabularies"),
-        ("diagrams.x", "from trystate.impl import store", "which may import model"),
-        ("property_tests.harness.x", "from trystate.diagrams import render", "which may import model, impl, monitor"),
-        ("property_tests.harness.x", "from ..adapters.simulator import swarm", "harness comes before it"),
-        ("property_tests.adapters.x", "from ..support.pinned import violated", "adapters comes before it"),
-        ("cli", "from trystate.property_tests.support.pinned import violated", "which is not installed"),
-        ("property_tests.harness.x", "def f():\n    from pytest import skip", "where trystate is installed for use"),
-        ("cli", "import pytest", "where trystate is installed for use"),
-        ("property_tests.tests.store.x", f"from {TESTS}.store.test_server import served", "is a test file"),
-        ("property_tests.tests.store.x", f"from {TESTS}.store import test_server", "is a test file"),
-        ("property_tests.support.x", "from trystate import registry", "which may import model, impl, monitor"),
-        ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl, monitor"),
-        ("model.checker.x", "from trystate.search.cores import Cores", "nothing of ours"),
-        ("search.x", "from trystate.registry import plan", "which may import model, impl"),
-        ("search.x", "from trystate.property_tests.harness.checks import Check", "which may import model, impl"),
-        ("cli", "from .search.machine import check", "leaves its folder"),
-        ("impl.rendezvous.x", "from trystate.model.rendezvous.vocabulary import Action", None),
-        ("model.checker.x", "from ..errors import UsageError", None),
-        ("cli", "from trystate.diagrams import render", None),
-        ("search.x", "from trystate.version import __version__", None),
-        ("property_tests.adapters.x", "from trystate.search.cluster import Cluster", None),
-        ("property_tests.support.x", "from trystate.store import TCPStore", None),
-    ],
-)
-def test_a_breach_of_the_import_rules_is_found_and_nothing_else(
-    tmp_path: Path, name: str, text: str, why: str | None
-) -> None:
-    path = tmp_path / "x.py"
-    path.write_text(text, encoding="utf-8")
-    folder = name.split(".")[0]
-    module = Module(folder if folder in PARTS else "trystate", f"trystate.{name}", path)
-    (found,) = (forbidden(module, i) for i in imports(module))
-    assert found == "" if why is None else why in found
-
-
 def model_arrows() -> set[tuple[str, str]]:
     """Pairs of a part of the model and a part that it imports, without the errors."""
     found = set()
@@ -359,17 +312,6 @@ def impurities(module: Module) -> Iterator[str]:
 
 def test_the_model_is_pure() -> None:
     assert [line for m in MODULES if m.folder == "model" for line in impurities(m)] == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["import torch.distributed", "import os\nos.environ['A']", "open('a')", "from time import sleep", "import pkgutil"],
-)
-def test_an_impurity_is_found(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.py"
-    path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(sys.modules[__name__], "CHECKOUT", tmp_path)
-    assert len(list(impurities(Module("model", "trystate.model.x", path)))) == 1
 
 
 DECLARATIONS = [m for m in MODULES if re.match(r"trystate\.model\.(?!checker|language|prover|errors)\w+\.", m.name)]
@@ -455,19 +397,6 @@ def test_every_function_fits_a_screen() -> None:
     assert long == {}
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        "export async function planted(a: string): Promise<void> {", "export const planted: Draw = (data) => {",
-        "function planted(\n  a: string,\n): void {", "  private planted(a = () => 1): void {",
-    ],
-)  # fmt: skip
-def test_a_long_function_of_typescript_is_noticed(head: str) -> None:
-    body, indent = "\n".join(["    if (a) {", "    }"] * 30), re.match(" *", head)[0]  # type: ignore[index]
-    found = dict(functions_of_typescript(f"let before = {{\n}};\n{head}\n{body}\n{indent}}}\nlet after = {{\n}};\n"))
-    assert found == {"planted": 62 + head.count("\n")}
-
-
 def test_generated_files_say_so_in_their_first_line() -> None:
     generated = sorted(p for p in CHECKOUT.rglob("generated/*") if p.is_file())
     silent = []
@@ -513,19 +442,6 @@ def test_every_sentence_names_its_subject() -> None:
         if (wrong := list(clauses(path.read_text(encoding="utf-8"))))
     }
     assert found == {}
-
-
-@pytest.mark.parametrize("word", ["What", "Who", "Whoever", "Whatever"])
-def test_a_sentence_without_a_noun_is_found(word: str) -> None:
-    for text in (
-        f'"""{word} came first is served."""',
-        f"# A line.\n# {word} came\n# first is served.",
-        f"served = True  # {word.lower()} came first",
-        f"Each is served. {word} came first is served at impl/store.py, at once.",
-    ):
-        assert len(list(clauses(text))) == 1, text
-    for text in (f"# {word} came\n# first, and why?", f"Of a client {word.lower()} came first is known."):
-        assert list(clauses(text)) == []
 
 
 def test_the_quick_selection_names_files_and_tests_that_exist() -> None:

@@ -6,7 +6,6 @@ import json
 import runpy
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from trystate.model.checker.expectations import Run
 from trystate.model.rendezvous.findings import LARGER
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.ablations import ABLATIONS
 
 TOOL = Path(__file__).resolve().parents[3] / "docs" / "larger.py"
 
@@ -38,12 +36,6 @@ def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
     assert found["label"] == run.build().label
     assert found["digest"] == digest(run), "the model has changed: run python docs/larger.py"
     assert {each["status"] for each in found["properties"]} == {"holds"}
-
-
-@pytest.mark.parametrize("ablation", ABLATIONS[:2], ids=lambda a: a.cls.__name__)
-def test_a_repair_that_is_undone_is_noticed(ablation: Any) -> None:
-    crash = LARGER[2]
-    assert digest(replace(crash, system=ablation.cls)) != digest(crash)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="ten minutes of two cores: under HYPOTHESIS_PROFILE=nightly")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,9 +22,7 @@ from trystate.diagrams import state_chart_mermaid
 
 mkdocs = pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 
-from mkdocs.commands.build import build  # noqa: E402  the skip comes first
 from mkdocs.config import load_config  # noqa: E402
-from mkdocs.exceptions import Abort, PluginError  # noqa: E402
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 DOCS = CHECKOUT / "docs"
@@ -60,72 +57,6 @@ def test_every_page_is_in_the_navigation_once() -> None:
     nav = settings().nav
     assert lacking(DOCS, nav) == set()
     assert len({*listed(nav)}) == len([*listed(nav)])
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Callable[..., list[str]]:
-    """Build a site of two pages with the settings of the whole site; returns the warnings, and each fails the build."""
-
-    def site(pages: dict[str, str], nav: Any) -> list[str]:
-        docs = tmp_path / "docs"
-        docs.mkdir()
-        for name, text in pages.items():
-            (docs / name).write_text(text, encoding="utf-8")
-        config = settings(docs_dir=str(docs), site_dir=str(tmp_path / "site"), nav=nav, plugins=[], hooks=[])
-        config.theme = load_config(None, theme="mkdocs").theme  # a quick one
-        said = Said()
-        logging.getLogger("mkdocs").addHandler(said)
-        try:
-            build(config)
-        except Abort:
-            assert said.warnings
-            return said.warnings
-        finally:
-            logging.getLogger("mkdocs").removeHandler(said)
-        assert said.warnings == []
-        return []
-
-    return site
-
-
-class Said(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.warnings: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.warnings.append(record.getMessage())
-
-
-SOUND = {"index.md": "# First\n\n[on](other.md#a-heading-2)\n", "other.md": "# Other\n\n## A heading: 2\n"}
-NAV = ["index.md", "other.md"]
-
-
-def test_a_sound_site_is_built_without_a_warning(small: Callable[..., list[str]]) -> None:
-    """The anchor is GitHub's."""
-    assert small(SOUND, NAV) == []
-
-
-@pytest.mark.parametrize(
-    ("page", "nav", "said"),
-    [
-        ("[on](otter.md)", NAV, "contains a link 'otter.md', but the target is not found"),
-        ("[on](other.md#a-header)", NAV, "does not contain an anchor '#a-header'"),
-        ("[on](#nowhere)", NAV, "no such anchor on this page"),
-        ("[on](/other.md)", NAV, "contains an absolute link '/other.md'"),
-        ("[on](../README.md)", NAV, "but the target is not found"),
-        ("Text.", ["index.md"], 'not included in the "nav" configuration:\n  - other.md'),
-        ("Text.", [*NAV, "third.md"], "A reference to 'third.md' is included in the 'nav' configuration"),
-    ],
-)
-def test_a_mistake_fails_the_build(page: str, nav: list[str], said: str, small: Callable[..., list[str]]) -> None:
-    assert said in "\n".join(small({**SOUND, "index.md": f"# First\n\n{page}\n"}, nav))
-
-
-def test_a_page_that_the_navigation_lacks_is_noticed() -> None:
-    nav = settings().nav
-    next(part["Model"] for part in nav if "Model" in part).remove({"Concepts": "concepts.md"})
-    assert lacking(DOCS, nav) == {"concepts.md"}
 
 
 @pytest.mark.parametrize(
@@ -171,12 +102,6 @@ def test_the_bibliography_leads_from_each_source_to_the_declarations() -> None:
     assert re.search(r"^\| rendezvous-engine 3\.2\.\d.* \| \[\w+/\w+\.\w+\]\(\.\./model/rendezvous/", page, re.M)
 
 
-def test_a_citation_of_an_unknown_source_fails_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(website(), "sources", lambda: frozenset({"elastic-node-change"}))
-    with pytest.raises(PluginError, match=r"docs/sources\.md explains no name at the beginning of \['"):
-        website().bibliography()
-
-
 @pytest.mark.parametrize(
     ("program", "cited"),
     [
@@ -220,11 +145,6 @@ def test_a_chart_of_a_page_is_drawn_while_the_site_is_built(path: Path) -> None:
         assert labels and [label for label in labels if label not in graph] == []
         data = re.fullmatch(r'<img alt="chart" src="data:image/svg\+xml;base64,(.*)">', website().picture(graph))
         assert data and b"</svg>" in base64.b64decode(data[1])
-
-
-def test_a_chart_that_cannot_be_drawn_fails_the_build() -> None:
-    with pytest.raises(PluginError, match="draws no such line of a chart: pie title a"):
-        website().dot("pie title a\n")
 
 
 def test_the_site_has_the_theme_fetch_no_script_for_charts() -> None:

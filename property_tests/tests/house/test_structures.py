@@ -1,130 +1,25 @@
-"""The drawn classes of the runtime are the classes of its source: a removed one is refused, or is not drawn."""
+"""The drawn classes of the runtime hold what is drawn, and the drawn classes of torch are those of its source."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
 from trystate import registry
 from trystate.diagrams import structure as drawing
-from trystate.diagrams.structure import Arrow, Structure, arrows, shapes, structure_dot, structure_page
+from trystate.diagrams.structure import Structure, shapes
 from trystate.diagrams.torch_classes import RENDEZVOUS
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.ids import Ids
 from trystate.impl.autograd.messages import Forward
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Node, Participant, Settings
-from trystate.model import DeclarationError
-from trystate.property_tests.support.mutants import planted, replaced
 
 AGENT, _, IDS, TORCH_RENDEZVOUS, TORCH_LAYERS, TORCH_WORKERS, TORCH_CONTEXTS, TORCH_IDS = registry.STRUCTURES
-SOURCE = '''
-class Shelf(Protocol):
-    """A place for books."""
-    def put(self, book: Book) -> None: ...
-    def take(self) -> Book: ...
-
-@dataclass
-class Book:
-    """A book. It has pages."""
-    title: str
-    message: int
-    later: Book | None = None
-
-class Library:
-    """A building.
-
-    With more to say.
-    """
-    def __init__(self, first: Shelf, names: dict[str, Book], told: Callable[[Book], None]) -> None:
-        self.shelf = first
-        self._names, self.told = names, told
-        self.clerk = clerk = Clerk()
-        self.size = 3
-        self.open: bool = False
-        self.state = State.OPEN
-        self.cases = [Case() for _ in range(3)]
-
-class Case:
-    """A shelf with doors."""
-    def put(self, book): ...
-    def take(self): ...
-
-class Clerk:
-    """A person who knows."""
-    __slots__ = ("name", "age")
-    age: int
-    def asked(self, where: Library) -> None: ...
-'''
-LIBRARY = Structure("library", "A library", {"books.py": ("Library", "Shelf", "Book", "Case", "Clerk")})
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[Path]:
-    """The source file with its first text; a test may write another text, which is read again."""
-    path = tmp_path / "books.py"
-    path.write_text(SOURCE)
-    with planted(replaced(drawing, "ROOT", tmp_path)):
-        drawing._parsed.cache_clear()
-        yield path
-    drawing._parsed.cache_clear()
-
-
-def drawn(structure: Structure = LIBRARY) -> set[Arrow]:
-    drawing._parsed.cache_clear()
-    return {*arrows(shapes(structure))}
-
-
-KEPT = Path(__file__).parent / "structures.txt"
-
-
-def examples() -> str:
-    """The library as it is, with one text of its source changed, with two hosts, and with flows."""
-    changes = (
-        ("", ""), ("self.shelf = first", "self.shelf = 7"), ("clerk = Clerk()", "clerk = clerks()"),
-        ("names: dict[str, Book]", "names: dict[str, str]"), ("def take(self): ...", "def lend(self): ..."),
-        ("where: Library", "where: str"),
-    )  # fmt: skip
-    two = replace(LIBRARY, hosts=("here", "there"), ends=("Book", "Book"), joined=("message",))
-    flows = replace(LIBRARY, flows=(("Book.message", "Library.open"), ("Clerk", "Book.title")))
-    texts = []
-    with TemporaryDirectory() as folder, planted(replaced(drawing, "ROOT", Path(folder))):
-        for old, new in reversed(changes):
-            Path(folder, "books.py").write_text(SOURCE.replace(old, new))
-            arrows_ = sorted(f"  {a.source}.{a.attribute} {a.link.name} {a.dest}{a.to}\n" for a in drawn())
-            texts += [f"{new or 'as it is'}\n", *arrows_]
-        texts += [f"  {name}: {shape.attributes}\n" for name, shape in shapes(LIBRARY).items()]
-        texts += [draw(one) for one in (LIBRARY, two, flows) for draw in (structure_dot, structure_page)]
-    drawing._parsed.cache_clear()
-    return "".join(texts)
-
-
-def test_the_pictures_of_the_library_are_the_committed_ones() -> None:
-    """An arrow is drawn while the source contains its link; `python -m` of this module rewrites the file."""
-    assert examples().splitlines() == KEPT.read_text(encoding="utf-8").splitlines()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        (replace(LIBRARY, files={"shops.py": ("Shop",)}), r"library: there is no impl/shops\.py"),
-        (replace(LIBRARY, files={"books.py": ("Shop",)}), r"library: impl/books\.py has no class Shop"),
-        (replace(LIBRARY, others=("Shop",)), "library: no class mentions Shop"),
-        (replace(LIBRARY, ends=("Book", "Case"), joined=("message",)), "library: Case has no message"),
-        (replace(LIBRARY, flows=(("Book.message", "Shop"),)), "library: a flow begins or ends at Shop, which is not"),
-        (replace(LIBRARY, flows=(("Book.pages", "Case"),)), r"library: a flow begins or ends at Book\.pages, which"),
-    ],
-)
-def test_a_declaration_that_the_source_does_not_meet_is_refused(source: Path, wrong: Structure, why: str) -> None:
-    with pytest.raises(DeclarationError, match=why):
-        structure_dot(wrong)
 
 
 def test_the_objects_of_the_runtime_hold_what_is_drawn() -> None:
@@ -196,21 +91,6 @@ def test_torchs_classes_are_drawn_as_torch_has_them(structure: Structure) -> Non
     assert unlike_torch(structure) == []
 
 
-@OF_2_13
-@pytest.mark.parametrize("number", range(3))
-def test_a_class_that_torch_has_otherwise_is_noticed(number: int) -> None:
-    for structure in (TORCH_RENDEZVOUS, TORCH_CONTEXTS):
-        shape = next(s for s in structure.torch if s.bases and s.attributes)
-        first, kind = next(iter(shape.attributes.items()))
-        wrong = (
-            replace(shape, attributes={**shape.attributes, "_invented": kind}),
-            replace(shape, attributes={**shape.attributes, first: "Invented"}),
-            replace(shape, bases=("Invented",)),
-        )[number]
-        others = tuple(wrong if s is shape else s for s in structure.torch)
-        assert [line.partition(":")[0] for line in unlike_torch(replace(structure, torch=others))] == [shape.name]
-
-
 def layers_of_torch() -> set[tuple[str, str]]:
     """The flows of torch's three layers in its source: the actions that operators return, the executor's calls."""
     text = (INSTALLED / "distributed" / RENDEZVOUS).read_text("utf-8")
@@ -257,7 +137,3 @@ def test_the_ids_of_a_message_come_from_the_counters_in_the_picture() -> None:
     assert counters[0] != 0
     assert {end for flow in IDS.flows for end in flow} == {*its}
     assert all(its[one] == its[other] for one, other in IDS.flows)
-
-
-if __name__ == "__main__":
-    KEPT.write_text(examples(), encoding="utf-8")

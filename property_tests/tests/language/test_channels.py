@@ -14,7 +14,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Path
 from trystate.model.checker.story import tell
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.model.language.channels import ChannelView
 from trystate.model.language.expressions import FALSE
@@ -184,15 +184,6 @@ def test_losses_that_are_faults_are_switched_on_and_counted() -> None:
     }  # fmt: skip
 
 
-def test_a_subclass_replaces_the_steps_of_a_channel() -> None:
-    lossy = post(loses=True)
-    kept: Any = type("Kept", (lossy,), {"lose_net": None}, deadlock=False)
-    assert not check(kept()).violated
-    assert not check(type("Reliable", (lossy,), {"net": vars(post())["net"]}, deadlock=False)()).violated
-    text = "net = channel(2, x=bool, loses=True)\n@fault('cut')\ndef lose_net(self, s): 'Mine.'; s.net.clear()"
-    assert [t.doc for t in declared(text)(faults=["cut"]).transitions] == ["Mine."]
-
-
 NEWS, CALL = "send(NEWS)", "send(CALL)"
 STORIES: dict[tuple[str, ...], tuple[str, list[int | None]]] = {  # a walk -> its texts, when each flight ends
     ("fifo", NEWS, CALL, "lose_net(1)", "receive"): ("sends NEWS, sends CALL, loses CALL, takes NEWS", [4, 3]),
@@ -234,6 +225,14 @@ REFUSED = {
     STEP.format("s.net.push(number=1, at=0)"): "net is unordered: leave at=0 out",
     STEP.format("s.net[0].number = 1"): "net is unordered: receive() a record and send() another instead of an",
     STEP.format("s.net.send(1)"): "push() takes the components by name, and not 1: write net.push(number=...)",
+    STEP.format("s.net.receive(lambda r: r.number == 1)"): "go calls receive() with other arguments than receive(). "
+    "Take the first record, or any record of an unordered channel: the step is enabled only if there is one. For "
+    "another condition on the record, write record = s.CHANNEL.receive() and s.when(record.COMPONENT == X).",
+    STEP.format("s.net.any()"): "go reads 'any' of net, which has clear, contains, head, is_empty, is_full, keep, last",
+    STEP.format(
+        "s.when(len(s.net) > 1)"
+    ): "go uses a value as Python's own: object of type 'ChannelView' has no len(): the",
+    STEP.format("s.net.keep(1)"): "net.keep(1): write net.keep(lambda r: r.COMPONENT == X)",
     STEP.format("s.net.send(x=1)"): "net has no component 'x': its records have number",
     STEP.format("s.net = 1"): "'net' is a sequence: use net.push(...), .pop() or .clear()",
     "@sometimes()\ndef some(self, s): 'Some.'; return s.net.receive().number == 1  # here": "choose() is for transiti",
@@ -245,10 +244,14 @@ def test_a_misuse_of_a_channel_is_refused_with_its_line(text: str) -> None:
     assert_refused(text, REFUSED[text], declared(NET, Base))
 
 
-def test_choices_of_channels_exclude_proofs_and_members_symmetry() -> None:
+def test_a_channel_that_loses_is_proved_and_its_members_have_no_symmetry() -> None:
     lossy = "net = channel(2, number=(0, 1), loses=True, per='node')\n"
-    with pytest.raises(DeclarationError, match="1: lose_net is for each chosen, not an index: a proof has no such"):
-        proved(any_size(declared(lossy, Base)))
+    sent = "@transition()\ndef send(self, s, node): 'S.'; s.net[node].send(number=1)\n"
+    claimed = "@always()\ndef {0}(self, s): 'A.'; return all_(s.net[j].length {1} for j in s.node)\n"
+    proof = proved(
+        any_size(declared(lossy + sent + claimed.format("two", "<= 2") + claimed.format("one", "<= 1"), Base))
+    )
+    assert {name: status.value for name, status in proof.status.items()} == {"two": "proved", "one": "not proved"}
     alone = declared(lossy + "knows = None\n@transition()\ndef send(self, s, node): 'S.'; s.net[node].send(number=1)")
     states = [check(alone(), engine="explicit", symmetry=symmetry).exploration.distinct for symmetry in (False, True)]
     assert states == [9, 6]

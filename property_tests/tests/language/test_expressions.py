@@ -19,10 +19,8 @@ from trystate.model.language.expressions import (
     lift,
     placeholder,
     read,
-    substitute,
     variable,
 )
-from trystate.model.language.quantifiers import expand
 from trystate.model.language.sorts import index_sort
 from trystate.property_tests.support.systems.declarations import assert_refused
 
@@ -204,46 +202,6 @@ def test_membership_by_in_is_refused_and_isin_is_the_remedy() -> None:
 
 
 # ---- quantifiers, substitution, expansion
-
-
-def test_quantifiers_bind_every_index_of_their_generator() -> None:
-    tree = any_(S.knows[j, k] & (j != k) for j in S.node for k in S.node)
-    assert tree.free == frozenset()
-    assert holds(tree, knows_0_1=1)
-    assert not holds(tree, knows_0_0=1)
-    unrolled = expand(tree)
-    assert unrolled is (S.knows[0, 1] | S.knows[1, 0])
-
-
-def test_counting_unrolls_to_a_sum() -> None:
-    assert expand(S.seen.count()) is as_int(S.seen[0]) + as_int(S.seen[1])
-    assert expand(S.load.count(0, 2)) is as_int(S.load[0].isin((0, 2))) + as_int(S.load[1].isin((0, 2)))
-
-
-def test_counting_counts_members_even_where_the_condition_ignores_them() -> None:
-    assert expand(count(S.lamp for _ in S.node)) is as_int(S.lamp) + as_int(S.lamp)
-    for j in S.node:
-        inner = count(S.seen[j] for _ in S.node)
-        assert inner.free == {j}
-        assert substitute(inner, {j: const(0, NODE)}) is count(S.seen[0] for _ in S.node)
-
-
-def test_a_loop_that_is_left_early_is_over() -> None:
-    for _ in S.node:
-        break
-    assert count([S.lamp]) is as_int(S.lamp)
-
-
-def test_substitution_folds_what_it_makes_constant() -> None:
-    node = variable("node", NODE)
-    tree = (node == 0) & S.seen[node]
-    assert substitute(tree, {node: const(0, NODE)}) is S.seen[0]
-    assert substitute(tree, {node: const(1, NODE)}) is FALSE
-    assert substitute(tree, {S.seen[node]: TRUE}) is (node == 0)
-
-
-def test_names_are_dropped_when_unrolled() -> None:
-    assert expand(named("late", S.level > 1) & S.lamp) is ((S.level > 1) & S.lamp)
 
 
 def test_only_the_members_that_a_tree_names_are_looked_at() -> None:

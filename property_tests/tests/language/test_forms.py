@@ -369,23 +369,6 @@ def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
         check(declared(text)())
 
 
-def test_a_member_that_a_step_has_assigned_is_not_absent() -> None:
-    text = "@transition()\ndef take(self, s, node): 'Take.'; s.when(s.at.absent); s.at = node\n"
-    text += (
-        "@step(on=('take',))\ndef has_it(self, before, after): 'It has it.'; return before.at.absent & ~after.at.absent"
-    )
-    assert not check(declared(AT + text)()).verdict("has_it").run
-
-
-def test_members_as_values_exclude_symmetry_and_proofs() -> None:
-    with pytest.raises(UsageError, match="the values of at are members of node; explore without symmetry"):
-        check(declared(AT, Switch)(), engine="explicit", symmetry=True)
-    with pytest.raises(DeclarationError, match="at holds members of node: a proof has no such fields"):
-        proved(any_size(declared(AT, Switch)))
-    with pytest.raises(DeclarationError, match=r"lamp is per .*Colour, not an index: a proof has no such fields"):
-        proved(any_size(declared("lamp = flag(per=Colour)", Switch, Colour=Colour)))
-
-
 def test_a_step_property_reads_a_member_that_the_step_has_chosen() -> None:
     text = AT + (
         "@transition()\ndef take(self, s): 'Take.'; s.at, s.seen[s.held], s.held = s.held, True, s.node.after(s.held)\n"
@@ -452,22 +435,6 @@ def test_a_subject_gets_the_choices_of_a_step(forgets: bool) -> None:
         for number, state in zip(path.steps, path.states[1:], strict=True):
             both.take(Interpreter(Choices()).kernel.instances[number])
             both.compare(state)
-
-
-def test_a_table_is_an_argument_that_cannot_change() -> None:
-    system = Passing(order=(0, 1))
-    assert (system.order, Passing().order) == ((0, 1), (2, 0, 1)) and "order=(0, 1)" in system.label
-    with pytest.raises(UsageError, match=r"order is .*; give a value that cannot change, such as a tuple"):
-        Passing(order=[0, 1])
-
-
-def test_exports_refuse_more_initial_states_than_they_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trystate.model.checker.export.promela.STATES_MAX", 35)
-    with pytest.raises(UsageError, match="@initial allows more than 35 states, which Promela lists: export TLA"):
-        promela(Beginnings())
-    monkeypatch.setattr("trystate.page.export.BEGINS_MAX", 35)
-    with pytest.raises(UsageError, match="has more than 35 initial states, which a page lists: allow fewer"):
-        exported([Choice.of(Beginnings(), "named")])
 
 
 class Switch(System):

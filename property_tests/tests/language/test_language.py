@@ -69,6 +69,11 @@ STEPS = {
     "s.seen[node] = next(RUNS) % 2 == 0": "bad gives … when it runs again: " + AGAIN + "each= over an index",
     "helper = lambda: s.level + undefined  # here\ns.level = helper()":
         "bad raises NameError: name 'undefined' is not defined",
+    "s.when(s.seen[node].any(1, 2))": "bad calls any() of one value: write seen[node].isin((A, B)), or s.FIELD.any(A",
+    "s.level.push(1)": "bad reads 'push' of level: a value has isin(), and absent where it may be empty",
+    "s.when(s.level.isin(1, 2))": "bad calls isin() with other arguments than isin(values). True where this equals one",
+    "s.when(s.seen(node))": "bad uses a value as Python's own: 'ArrayView' object is not callable: leave the () out",
+    "s.when(s.level[node] == 1)": "bad uses a value as Python's own: 'Expr' object is not subscriptable: it is",
     "s.level = statistics.mean([])": "bad raises StatisticsError: mean requires at least one data point",
 }  # fmt: skip
 RUN = ("transition()", "environment()", "fault('crash')", "machine(Mood)", "always(witness='w')", "leads_to()")

@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from trystate.commands.explore import Lines
 from trystate.model.checker.check import check
-from trystate.model.checker.story import sequence_text
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.model.prover.sizes import any_size
-from trystate.progress import Reporter
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
-from trystate.walking import Walk
 
 S = SymbolicState
 
@@ -163,18 +159,6 @@ def test_a_column_has_the_value_of_the_fields_where_it_is_read() -> None:
     report = check(Ledger())
     assert not report.violated and report.exploration.distinct == 4
     assert str(report.system.transition("give").conditions[0]) == "¬is_poor[node]"
-
-
-def test_a_column_is_shown_where_a_state_is_printed() -> None:
-    system = Ledger(faults=["theft"])
-    run = check(system).verdict("nothing_is_lost").run
-    assert run is not None and "\n      total: 2 → 1\n" in sequence_text(system, run)
-    walk, printed = Walk(system), list[str]()
-    walk.follow("give(0) steal(1)")
-    Lines(walk, printed.append, Reporter()).show()
-    assert {"* total       1*", "* is_poor     no yes*"} <= {*printed}
-    assert {(change.cell, change.old, change.new) for change in walk.changes()} >= {("total", "2", "1")}
-    assert system.decode(walk.state)["is_poor[1]"] == "yes" and len(walk.state) == len(system.cells) == 5
 
 
 def test_records_and_columns_are_proved_as_their_fields_are() -> None:

@@ -10,6 +10,7 @@ import pytest
 from trystate.model import DeclarationError
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import (
     Expr,
@@ -257,3 +258,14 @@ MISUSE = {
 @pytest.mark.parametrize("text", MISUSE)
 def test_a_misuse_is_an_error_at_its_line_that_names_the_remedy(text: str) -> None:
     assert_refused(text, MISUSE[text], Channels)
+
+
+def test_a_run_shows_only_places_that_have_a_record() -> None:
+    claim = "@always()\ndef no_two(self, s): 'N.'; return ~s.got.any(2) | ~(s.wire[1].length == 1)"
+    system = declared(claim, Channels)()
+    run = check(system).verdict("no_two").run
+    assert run is not None
+    text = sequence_text(system, run)
+    assert "\n      sent = all 0, got = all 0, wire_length = all 0, log_length = 0\n" in text
+    assert "\n      wire_length[0]: 1 → 0\n   3" in text, "the place of the record that was read is left out"
+    assert "wire_0_kind[0]: PLAIN\n      wire_0_number[0]: 2\n      wire_0_last[0]: yes\n" in text

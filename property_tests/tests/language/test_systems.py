@@ -235,17 +235,6 @@ def test_a_move_is_claimed_of_the_editions_that_it_names() -> None:
         check(moody(edition="old"), engine="interpret")
 
 
-def test_several_members_claim_each_pair_and_also_adds_to_the_claims() -> None:
-    pairs = [(Mood.CALM, Mood.CROSS), (Mood.CALM, Mood.GONE), (Mood.CROSS, Mood.CROSS), (Mood.CROSS, Mood.GONE)]
-    members = (Mood.CALM, Mood.CROSS), (Mood.CROSS, Mood.GONE)
-    for claim, must in ((arc, True), (may, False)):
-        assert [(a.source, a.dest, a.must) for a in claim(*members)] == [(*pair, must) for pair in pairs]
-    rule = Varied.climb.claiming(arc(Mood.CALM, Mood.CROSS))
-    more = rule.also(may(Mood.CROSS, Mood.GONE), *arc(Mood.GONE, Mood.CALM))
-    assert more.arcs == (*rule.arcs, *may(Mood.CROSS, Mood.GONE), *arc(Mood.GONE, Mood.CALM))
-    assert more.claiming(rule.arcs) == rule
-
-
 def test_faults_are_off_by_default_and_happen_at_most_as_often_as_bound() -> None:
     assert [t.name for t in Full().transitions] == [p.name for p in Full().properties] == []
     system = Full(faults=["crash", "rain"])
@@ -256,10 +245,3 @@ def test_faults_are_off_by_default_and_happen_at_most_as_often_as_bound() -> Non
     assert Full(faults={"crash": 5}).slots["crash_left"].sort.high == 5
     assert [check(Full(faults={"crash": n}), engine="interpret").exploration.distinct for n in (1, 2)] == [3, 4]
     assert Full(node=3, edition="new", faults=["rain"]).label == "Full(node=3, top=3) NEW with rain"
-
-
-def test_a_subclass_inherits_and_replaces_declarations() -> None:
-    wider = declared("level = integer(0, 9)\nrain = None", Full)
-    assert wider(edition="new").slots["level"].sort.high == 9
-    with pytest.raises(UsageError, match="no fault 'rain': it has crash"):
-        wider(faults=["rain"])

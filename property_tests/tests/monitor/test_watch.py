@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor import metrics
 from trystate.monitor.machines import Followed, Machines
 from trystate.monitor.rendezvous.shared_state import Snapshot, of_ours, of_torchs
-from trystate.monitor.sources import Look, tailed
+from trystate.monitor.sources import tailed
 from trystate.monitor.torch_state import TorchNode, TorchState
 from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Times, Watch
 from trystate.property_tests.adapters.our_rendezvous.parts import changed
@@ -323,22 +322,6 @@ def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, int]) -> None:
         'trystate_round_forming_seconds_sum{job="job"}': 3.0,
     }
     assert {name: found.get(name) for name in expected} == expected
-
-
-def test_the_looks_of_all_agents_together_do_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each agent may serve the numbers of its job, and each look reads the state of all nodes."""
-    paused: list[float] = []
-
-    def polled(*_: object, pause: Callable[[float], None]) -> Iterator[Look]:
-        nodes = (Participant(Node(f"host{k}", 1, 0, str(k)), "host", 1) for k in range(2_000))
-        pause(1.0)
-        yield Look(0.0, of_ours(State("life", Settings(2, 2_000), participants=tuple(nodes))))
-        pause(1.0)
-
-    monkeypatch.setattr(metrics, "polled", polled)
-    stop: Any = SimpleNamespace(is_set=lambda: len(paused) > 1, wait=paused.append)
-    metrics._follow(Watch("job", "here"), "here", None, stop)
-    assert paused == [1.0, 2_000 / 50]
 
 
 def test_a_port_that_is_taken_and_a_package_that_is_missing_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:

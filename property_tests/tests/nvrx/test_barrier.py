@@ -42,6 +42,8 @@ TakesTheDead = wrong("TakesTheDead", MENDED, is_candidate=NvrxBarrier.is_candida
 DoesNotCall = wrong("DoesNotCall", MENDED, begins_last_call=barrier.Release06.begins_last_call)
 # The host waits for each slot that is counted.
 WaitsForAll = wrong("WaitsForAll", MENDED, has_gap=barrier.Capped.has_gap)
+# No launcher opens a round again.
+OpensNothing = wrong("OpensNothing", MENDED, open_again=None)
 MUTANTS = (
     ("conflicts_are_excluded", Ends, "world=1", ()),
     ("no_failure_shuts_down", Counts, "most=2", ()),
@@ -52,6 +54,7 @@ MUTANTS = (
     ("survivors_come_first", DoesNotCall, "most=3", ()),
     ("an_open_round_closes", WaitsForAll, "most=3", ("crash",)),
     ("deadlock_freedom", WaitsForAll, "most=3", ("crash",)),
+    ("a_round_is_opened_again", OpensNothing, f"{SMALL} outside=1", ("restart",)),
 )
 
 TestModel = model_tests(ASKED, MUTANTS, [asked for asked in ASKED if asked.states < 200])
@@ -113,7 +116,7 @@ def systems() -> list[NvrxBarrier]:
 
 
 @needs_file
-@pytest.mark.parametrize("slice", range(3))
+@pytest.mark.parametrize("slice", range(4))
 def test_every_edge_is_one_of_the_shipped_barrier(slice: int) -> None:
     seen = replayed(systems()[slice])
     assert seen.disagreements == ()

@@ -21,9 +21,8 @@ from trystate.model.checker.expectations import judge
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.html import build
 from trystate.progress import Reporter
-from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.declarations import declared
-from trystate.registry import SYSTEMS, plan
+from trystate.registry import plan
 from trystate.report.json import results_json
 from trystate.report.page import contents
 from trystate.report.results import Results
@@ -145,28 +144,6 @@ def test_every_view_opens_without_an_error(
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if size is PHONE else "light")
 
 
-def test_an_error_in_a_page_is_noticed(browser: Browser, report: Path, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.html"
-    wrong.write_text(report.read_text("utf-8").replace("</body>", "<script>missing()</script></body>"), "utf-8")
-    page = browser.new_page()
-    said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(wrong.as_uri())
-    page.wait_for_selector("main[data-drawn]")
-    page.close()
-    assert said == ["missing is not defined"]
-
-
-def test_data_that_cannot_be_read_is_said(browser: Browser, report: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.html"
-    cut.write_text(re.sub(r'(data-form="deflate">.{100})[^<]*', r"\1", report.read_text("utf-8")), "utf-8")
-    page = browser.new_page()
-    page.goto(cut.as_uri())
-    page.wait_for_selector(".msg.bad")
-    assert "cannot be read" in page.locator(".msg.bad").inner_text()
-    page.close()
-
-
 def test_a_stranger_finds_r3_plays_it_and_sees_why_the_guard_passed(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report)
     page.get_by_label("Search the findings").fill("R3")
@@ -244,15 +221,6 @@ def test_a_walk_survives_its_link(opened: Callable[..., Page], report: Path) -> 
     assert whole_state(mine) == whole_state(theirs)
 
 
-def test_a_link_that_no_longer_holds_says_where_it_ends(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0,finish.0")
-    assert "finish(0)" in page.locator(".msg.bad").inner_text()
-    assert walked(page) == ["exit_finish(0)"]
-    nowhere = opened(report, "#/explore/no-such-system")
-    assert "no system no-such-system" in nowhere.locator(".msg").inner_text()
-    assert "no such walk" in opened(report, "#/trace/no-such-system/none/none").locator(".msg").inner_text()
-
-
 def test_the_explorer_says_which_condition_fails(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure/-/exit_finish.0,add_to_participants.0")
     assert "join decides" in page.locator(".no").filter(has_text="finish(0)").first.inner_text().replace("\n", " ")
@@ -285,24 +253,6 @@ def test_the_explorer_follows_the_loop_of_a_run_that_never_answers(opened: Calla
         "This is no fair run: the steps that repeat do not lead back" in unfair.locator(".msg:not(.bad)").inner_text()
     )
     assert "the_removed_are_told" not in unfair.locator(".msg.bad").inner_text()
-
-
-def test_columns_hidden_fields_and_faults_are_in_the_link(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0")
-    page.get_by_label("Expression over fields", exact=True).fill("count(node: phase[node] = JOINING)")
-    page.get_by_role("button", name="Add column").click()
-    page.wait_for_selector(".tabw.card")
-    page.get_by_label("Hide phase").click()
-    page.wait_for_selector("text=phase ×")
-    page.get_by_role("button", name="worker failure").click()
-    page.wait_for_selector(".chip[aria-pressed=true]")
-    again = opened(report, page.evaluate("location.hash"))
-    assert again.locator(".tabw.card tbody td").all_inner_texts() == ["start", "0", "1 exit_finish(0)", "1"]
-    assert again.locator("aside .full th", has_text="phase").count() == 0
-    assert again.locator(".chip[aria-pressed=true]").first.inner_text() == "worker failure"
-    again.get_by_label("Expression over fields", exact=True).fill("count(")
-    again.get_by_role("button", name="Add column").click()
-    assert again.get_by_role("alert").inner_text()
 
 
 def test_the_page_is_used_by_keyboard_alone(opened: Callable[..., Page], report: Path) -> None:
@@ -368,24 +318,6 @@ def test_a_recorded_walk_names_its_nodes_and_its_unexplained_lines(opened: Calla
     assert "{0, 1}" in whole_state(page) or whole_state(page).count("yes") == 2
 
 
-def test_every_system_opens_in_the_explorer(opened: Callable[..., Page], tmp_path: Path) -> None:
-    """By day four systems, each with its own trees; by night all systems."""
-    names = [*SYSTEMS] if NIGHTLY else ["waits", "frames", "journals", "tombstones"]
-    editions = {name: next(iter(SYSTEMS[name].Edition or (None,))) for name in names}
-    chosen = [Choice(SYSTEMS[name], name, editions[name]) for name in names]
-    path = tmp_path / "all.html"
-    path.write_text(build(Contents(heading="All", view="#/explore", choices=chosen)), encoding="utf-8")
-    page = opened(path)
-    for name in names:
-        page.locator("#system").select_option(name)
-        page.wait_for_function(
-            f"document.querySelector('#system').value === '{name}' && location.hash.includes('{name}')"
-        )
-        page.get_by_role("button", name="Random walk").click()
-        page.wait_for_function("document.querySelectorAll('.path button').length > 1")
-        assert page.locator(".act, .sec small").count() > 0
-
-
 def barriers(page: Page) -> list[str]:
     """The violations that axe-core finds: the rule and where."""
     found: list[str] = page.evaluate(
@@ -426,12 +358,3 @@ def test_no_view_has_a_barrier_for_people_with_disabilities(read: Page) -> None:
         read.keyboard.press("Escape")
         read.keyboard.press("t")
     assert {where: what for where, what in found.items() if what} == {}
-
-
-def test_a_barrier_is_found(read: Page) -> None:
-    read.evaluate(
-        """document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="data:,"><button></button>' +
-             '<p style="color: #777; background: #888">low</p><div role="slider" tabindex="0"></div>')"""
-    )
-    rules = {what.partition(":")[0] for what in barriers(read)}
-    assert rules == {"image-alt", "button-name", "color-contrast", "aria-required-attr", "aria-input-field-name"}

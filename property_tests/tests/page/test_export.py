@@ -66,25 +66,11 @@ def test_a_system_that_is_another_with_a_fault_is_written_for_each() -> None:
     ]
 
 
-def test_faults_with_one_bound_are_written_with_their_counter() -> None:
-    data = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": 2}, {"loss": 2}, 2)]))
-    (system,) = data["systems"]
-    assert (system["id"], system["together"], system["fixed"]) == ("post.2.any2+loss", True, True)
-    assert [data["slots"][number]["name"] for number in system["slots"]][-1] == "faults_left"
-
-
 def test_each_field_has_an_owner() -> None:
     data = export(Contents("test", choices=choices(Steady, {"loss": 1})))
     (system,) = data["systems"]
     owners = {data["slots"][n]["name"]: owner for n, owner in zip(system["slots"], system["owners"], strict=True)}
     assert owners == {"table": "shared", "busy": "member", "open": "shared", "carried": "note", "loss_left": "budget"}
-
-
-def test_sizes_share_their_trees() -> None:
-    one = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": 2})]))
-    two = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": n}) for n in (2, 3)]))
-    assert len(two["systems"]) == 2
-    assert (two["nodes"], two["transitions"]) == (one["nodes"], one["transitions"])
 
 
 def test_a_page_names_no_path_of_the_machine() -> None:

@@ -5,7 +5,6 @@ By day the smallest runs of the small plan, and by night all but the largest thr
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,7 +23,7 @@ from trystate.model.checker.verdicts import Counterexample, Status, Verdict
 from trystate.model.language import *
 from trystate.page.contents import Choice
 from trystate.property_tests.support.nightly import by_night, examples
-from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, exported
+from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, refutes
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -33,7 +32,15 @@ from trystate.search import plans
 STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search
 INITIAL_MAX = 16  # the page searches from one state, so each initial state needs a search
-AREAS = ("rendezvous", "agent", "store", "autograd", "groups", "nvrx")  # folders of model/, each in a separate test
+AREAS = (
+    "rendezvous",
+    "agent",
+    "store",
+    "autograd",
+    "groups",
+    "nvrx",
+    "torchft",
+)  # folders of model/, each in a separate test
 
 Claimed = tuple[Pair, Verdict]  # a property of liveness of a system, with the verdict of the checker
 
@@ -212,54 +219,11 @@ def it_serves(self, s): 'One at the open door is served.'; return s.ajar & ~s.se
     System, name="Turns",
 )  # fmt: skip
 
-# A file of the sources, a part of a line, and the same part with a mistake.
-MISTAKES = {
-    "every component is fair": ("fair.ts", "nodes < members.length || inner.has(group)", "true"),
-    "a fair step must be taken": ("fair.ts", "nodes < members.length || inner.has(group)", "inner.has(group)"),
-    "a fair step must be impossible": (
-        "fair.ts",
-        "nodes < members.length || inner.has(group)",
-        "nodes < members.length",
-    ),
-    "a loop need not come again": ("fair.ts", "(!again || members.some((node) => again[node]))", "true"),
-    "a loop does not come again": ("fair.ts", "if (again) run.push", "if (!again) run.push"),
-    "every step counts": ("seek.ts", "!name || transition.name === name", "true"),
-    "no bound": ("seek.ts", "if (claim.within) {", "if (!claim) {"),
-    "any state begins": ("seek.ts", "starts.fill(0);", ""),
-    "strong is weak": ("engine.ts", 'strength === "strong"', "false"),
-    "weak is strong": ("engine.ts", 'strength === "strong"', "true"),
-    "no group": ("engine.ts", "name ? `${transition.fair} ${indices[per]}` : label", "label"),
-    "one group": ("engine.ts", "name ? `${transition.fair} ${indices[per]}` : label", "name ?? label"),
-    "nothing is left out": ("fair.ts", ".some((group) => unmet.has(group))) left.push(node)", ".some(() => false)) ;"),
-    "no way to a smaller component": ("fair.ts", "kind[node] = LEADS;\n", "break;\n"),
-    "no step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "false"),
-    "every step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "true"),
-    "nothing rests": ("fair.ts", "here.size === 0", "false"),
-    "a loop does not close": ("fair.ts", ", ...route(graph, here, (node) => node === home, inside)!]", "]"),
-    "a goal may follow": ("seek.ts", "model.value(goal, state, binding) ? 0 : 1", "1"),
-    "a premise need not hold": ("seek.ts", "model.value(premise, state, binding) ? 1 : 0", "1"),
-    "the explorer needs no premise": ("walk.ts", "premise!.lastIndexOf(true) > answered", "true"),
-    "the explorer sees no step taken": ("walk.ts", "if (taken.has(k)) continue;", ""),
-    "one member is asked": ("engine.ts", "this.compiler.size(index))).map((indices)", "1)).map((indices)"),
-}
-
 
 def test_a_search_without_a_mistake_decides_the_gate(engine: Path) -> None:
     chosen = claims([(Gate(), "gate"), (Turns(), "turns")])
     assert mistakes(engine, chosen) == {}
     assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
-
-
-@pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_the_search_is_seen(name: str, tmp_path: Path) -> None:
-    file, line, mistake = MISTAKES[name]
-    shutil.copytree(PAGE / "source", tmp_path / "source")
-    text = (tmp_path / "source" / file).read_text("utf-8")
-    assert text.count(line) == 1
-    (tmp_path / "source" / file).write_text(text.replace(line, mistake), "utf-8")
-    chosen = claims([(Gate(), "gate"), (Turns(), "turns")])
-    assert mistakes(bundled(tmp_path / "engine.mjs", tmp_path / "source"), chosen) != {}
 
 
 # A place that may change to any other: many steps between few states.

@@ -11,7 +11,6 @@ from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.checker.check import check
 from trystate.model.language import *
 from trystate.model.language.expressions import Expr
-from trystate.model.prover import sums
 from trystate.model.prover.conditions import Claims
 from trystate.model.prover.conditions import Condition as Question
 from trystate.model.prover.counting import counted
@@ -23,7 +22,6 @@ from trystate.model.rendezvous.lemmas import Lemmas
 from trystate.model.store.waits import Waits
 from trystate.model.store.waits.lemmas import Lemmas as LemmasOfWaits
 from trystate.property_tests.support.finite_sets import Finite, Values, random_state, value
-from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import proved
@@ -231,41 +229,3 @@ def test_a_sum_is_proved_for_any_size_and_a_false_one_is_not() -> None:
     assert {name for name, status in proof.status.items() if status is not Status.PROVED} == FALSE_OF_LOADS
     assert not proof.ranges
     assert violated(check(Loads(node=2))) == FALSE_OF_LOADS
-
-
-LAWS_OF_SUMS, PARTS, POLYNOMIALS = sums.Sums._laws, sums.Sums._total, sums._Polynomials
-FEW_PARTS = replaced(sums, "PARTS_MAX", 0)
-# Mistakes in the laws of sums.
-WRONG_SUMS: dict[str, Mutant] = {
-    "a part is positive": rewritten(LAWS_OF_SUMS, "part >= 0", "part > 0"),
-    "a part with a number is larger than one": rewritten(LAWS_OF_SUMS, "some, part > 0", "some, part > 1"),
-    "each number is less than the part": rewritten(LAWS_OF_SUMS, "f(term) <= part", "f(term) < part"),
-    "every part is zero": rewritten(LAWS_OF_SUMS, "z3.Implies(z3.Not(some), part == 0)", "part == 0"),
-    "negative numbers have the sign of others":
-        rewritten(LAWS_OF_SUMS, "signs if below is FALSE else z3.Or(f(below), signs)", "signs"),
-    "each part has at most one number": rewritten(LAWS_OF_SUMS, "z3.Or(several, ", "z3.Or("),
-    "the one number is another": rewritten(LAWS_OF_SUMS, "part == f(term)", "part == f(term) + 1"),
-    "a sum is less than another": rewritten(sums.Sums._compare, "a <= b", "a < b"),
-    "sums are compared at some members":
-        rewritten(sums.Sums._compare, "z3.Not(higher)", "z3.Or(lower, z3.Not(higher))"),
-    "a member that is named twice counts twice": rewritten(PARTS, "ite(is_other, ", "ite(TRUE, "),
-    "own members are also among the others":
-        rewritten(sums.Sums._part, "not_(equal(v, x)) for x in gone", "TRUE for x in gone"),
-    "own members are also among all": rewritten(sums.Sums._part, "left - self", "left + 0 * self"),
-    "a condition that is not met counts":
-        rewritten(POLYNOMIALS.condition, "self.condition(tree.args[0]), -1)", "self.condition(tree.args[0]))"),
-    "the last value of an enum excludes only the first":
-        rewritten(POLYNOMIALS.condition, "range(a.sort.low, a.sort.high)", "range(a.sort.low, a.sort.low + 1)"),
-    "a choice is made twice": rewritten(POLYNOMIALS._chosen, "then, otherwise, -1", "then, otherwise, 0"),
-    "any two conditions exclude each other": replaced(sums, "_exclude", lambda x, y: True),
-    "a body with too many conditions is left out": together(FEW_PARTS, rewritten(PARTS, "{((), rest): 1}", "{}")),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", WRONG_SUMS.values(), ids=WRONG_SUMS)
-def test_a_wrong_law_of_sums_is_false_of_a_finite_state(mutant: Mutant) -> None:
-    """Without the mistake, and with a part for each body, the same laws are true."""
-    with planted(FEW_PARTS):
-        assert_laws_hold(*case_of("loads"))
-    with planted(mutant), pytest.raises(AssertionError):
-        assert_laws_hold(*case_of("loads"), 100, 100)

@@ -5,10 +5,8 @@ Each mutant of a change is detected by one of the three.
 
 from __future__ import annotations
 
-import inspect
 import re
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -16,17 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trystate.impl.rendezvous.changes import Table, after
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, natural
 from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings, tokens
-from trystate.property_tests.adapters.simulator.conformance import system
-from trystate.property_tests.adapters.simulator.edges import EngineSteps
-from trystate.property_tests.adapters.simulator.schedule import draw
-from trystate.property_tests.adapters.simulator.swarm import run
-from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
-from trystate.property_tests.support.mutants import generated, survives
-from trystate.property_tests.support.nightly import a_third
 
 OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)
 
@@ -169,38 +160,3 @@ def test_a_table_has_the_lists_and_the_counts_of_its_value() -> None:
 
 
 # ---- every mutant is noticed
-
-# Slices of the model whose edges take the changes, the smallest first.
-SLICES = (
-    ("2 2:2", ("worker_failure",)), ("2 1:1", ("drain",)), ("2 2:2", ("rank_key",)), ("2 1:2", ("other_min",)),
-    ("2 1:2", ("crash",)), ("2 1:2", ("job_end",)), ("2 1:2", ("join_timeout",)), ("3 2:3", ()), ("2 1:2", ("drain",)),
-    ("2 1:2", ("health_check", "unhealthy", "worker_failure")),
-)  # fmt: skip
-
-
-@cache
-def explored() -> list[Any]:
-    return [(model := system(*one), explore_graph(model)) for one in SLICES]
-
-
-def changes_are_as_said() -> None:
-    for claim in WORDS:
-        claim()
-    assert not any(run(draw(seed)).fails for seed in range(20))
-    for model, graph in explored():
-        found = replay_every_edge(
-            model, EngineSteps(model), refusals=False, repeats=False, stop_after=1, explored=graph
-        )
-        assert not found.disagreements
-
-
-READS = ("__init__", "frozen", "lists", "listed", "find", "membership")
-METHODS: list[Any] = [made for name, made in vars(Table).items() if inspect.isfunction(made) and name not in READS]
-MUTANTS = {name: mutant for function in (after, *METHODS) for name, mutant in generated(function).items()}
-# A rendezvous without any restarts is closed before one is spent.
-SURVIVES = "_spend: self.settings.max_restarts >= 0 -> self.settings.max_restarts > 0"
-
-
-@pytest.mark.parametrize("name", a_third([*MUTANTS]))
-def test_every_mutant_of_a_change_is_noticed(name: str) -> None:
-    assert survives(MUTANTS[name], changes_are_as_said) is (name == SURVIVES)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -17,18 +16,15 @@ from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
 from trystate.impl.rendezvous.errors import (
-    Interrupted,
     RendezvousConnectionError,
     RendezvousStateError,
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
-from trystate.impl.rendezvous.observer import Beat, Beaten
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, at_most, participant, state, until
+from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
 from trystate.store import HashStore
 
 KEY = "trystate/job/state"
@@ -81,11 +77,6 @@ def test_a_write_over_what_was_seen_is_won_and_over_anything_else_lost(store: Ha
     other.close()
 
 
-def test_the_state_is_decoded_once_for_the_same_bytes(holder: StateHolder) -> None:
-    written(holder)
-    assert holder.perform(Sync()).state is holder.perform(Sync()).state
-
-
 def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHolder) -> None:
     def told() -> list[bool]:
         return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
@@ -112,47 +103,6 @@ def test_a_foreign_value_is_refused_and_not_touched(store: HashStore, holder: St
     assert holder.perform(Sync()).state == state(version=9)
 
 
-def test_time_that_is_waited_is_time_that_passes(holder: StateHolder) -> None:
-    before = time.monotonic()
-    assert holder.perform(Sync(0.2)).now - before >= 0.2
-    threading.Timer(0.1, holder.interrupt).start()
-    with pytest.raises(Interrupted):
-        holder.perform(Sync(30.0))
-    assert time.monotonic() - before < 5.0
-
-
-def reads_after_the_heartbeat() -> None:
-    """A state that shows whether a node is still listed is read after the heartbeat, and the clock before it."""
-    asked, seconds = list[str](), itertools.count()
-
-    def asks(name: str, answer: Callable[[], Any] = lambda: None) -> Any:
-        def ask(*_: object) -> Any:
-            asked.append(name)
-            return answer()
-
-        return ask
-
-    counters = asks("counters", lambda: {"b": b"1"})
-    backend = mock.Mock(beat=asks("beat"), counters=counters, read=asks("read"))
-    made = StateHolder(backend, asks("clock", lambda: float(next(seconds))))
-    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 1.0)
-    assert asked == ["clock", "read", "clock"], "it was not due"
-    asked.clear()
-    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 3.0, beaten=Beaten(2.0, {"b": b"1"}))
-    assert asked == ["clock", "beat", "counters", "read", "clock"]
-
-
-BEATS, READS = (
-    "beaten = self._beaten(effect.beat) if effect.beat is not None else None",
-    "self._take(self.backend.read())",
-)
-EARLY = rewritten(StateHolder.perform, f"{BEATS}\n    {READS}", f"{READS}\n    {BEATS}")
-
-
-def test_a_state_is_read_after_the_heartbeat() -> None:
-    assert survivors({"it is read before": EARLY}, reads_after_the_heartbeat) == []
-
-
 # ---- run
 
 
@@ -165,23 +115,6 @@ def test_a_request_that_fails_for_a_while_is_tried_again(holder: StateHolder) ->
     threading.Timer(0.2, lambda: setattr(fault_of(holder), "error", None)).start()
     assert run(reading(), holder, outage_seconds_max=10.0).state is None
     assert fault_of(holder).struck > 2
-
-
-def test_a_request_that_fails_for_too_long_raises_and_leaves_nothing_open(holder: StateHolder) -> None:
-    fault_of(holder).error = RendezvousConnectionError("it is away")
-    closed = []
-
-    def steps() -> Generator[Effect, Seen, None]:
-        try:
-            yield Sync()
-        finally:
-            closed.append(True)
-
-    began = time.monotonic()
-    with pytest.raises(RendezvousConnectionError, match="it is away"):
-        run(steps(), holder, outage_seconds_max=0.2)
-    assert 0.2 <= time.monotonic() - began < 5.0
-    assert closed == [True]
 
 
 def test_a_request_that_takes_too_long_ends(holder: StateHolder) -> None:
@@ -247,11 +180,3 @@ def test_a_thread_that_waits_stops_at_once(store: HashStore) -> None:
     with Member(store, keep_alive_interval=60.0) as member, mock.patch.object(driver, "STOP_SECONDS", WAIT_SECONDS - 1):
         time.sleep(0.1)
         assert member.beating.stop()  # without waiting for the end of the interval
-
-
-def test_stopping_does_not_wait_for_a_store_that_hangs(store: HashStore) -> None:
-    with Member(store) as member:
-        member.fault.thawed.clear()
-        time.sleep(0.15)
-        with at_most(nodes.SECONDS / 2):  # the store hangs all this time
-            member.beating.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import socket
 from collections.abc import Iterator
@@ -15,19 +14,17 @@ import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from trystate.impl.host.addresses import host_and_port, own_host
-from trystate.impl.rendezvous import hosting, meeting_place, waiting
+from trystate.impl.rendezvous import meeting_place
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import Endpoint, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.impl.rendezvous.jobs import counter_key
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
+from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.server import free_port
-from trystate.store import HashStore
 
 
 def endpoint(where: str, job: str = "job", **config: Any) -> Endpoint:
@@ -74,64 +71,9 @@ def test_a_node_that_uses_the_store_of_another_job_is_warned(caplog: Any) -> Non
     second.close()
 
 
-class Day:
-    """A store that another job uses, and the clock of the serving node; `plan` maps seconds to its states."""
-
-    def __init__(self, plan: dict[float, bytes | None], every: float = 0.0) -> None:
-        """`every`: seconds between two heartbeats of the other job's node; 0: no heartbeats."""
-        self.store, self.now, self._plan, self._every = HashStore(), 0.0, plan, every
-        self._happen()
-
-    def pause(self, seconds: float) -> None:
-        assert seconds > 0.0
-        self.now += seconds
-        self._happen()
-
-    def _happen(self) -> None:
-        for at in [at for at in self._plan if at <= self.now]:
-            data = self._plan.pop(at)
-            if data is None:
-                self.store.delete_key("trystate/second/state")
-            else:
-                self.store.set("trystate/second/state", data)
-        counter = counter_key("second", "token")
-        if self._every and self.now >= self.store.add(counter, 0) * self._every:
-            self.store.add(counter, 1)
-
-    def served(self, seconds: float) -> tuple[bool, float]:
-        """Whether no other job used the store in the end, and the time of that."""
-        return hosting.serve(self.store, "first", seconds, lambda: self.now, self.pause), self.now
-
-
 def listing(**fields: Any) -> bytes:
     node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
     return encode(State("life", Settings(1, 1), **{"participants": (node,), **fields}))
-
-
-@pytest.mark.parametrize(
-    ("plan", "every", "expected"),
-    [
-        ({}, 0.0, (True, 0.0)),
-        ({0.0: listing(participants=())}, 0.0, (True, 0.0)),
-        ({0.0: listing(), 100.0: None}, 5.0, (True, 100.0)),
-        ({0.0: listing()}, 0.0, (True, Settings(1, 1).expiry_seconds)),
-        ({0.0: listing()}, 5.0, (False, 200.0)),
-        ({0.0: listing(), 7.0: listing(closed=Closed("b", "all have succeeded", "succeeded")), 9.0: None}, 0.0,
-         (True, 9.0)),
-        ({0.0: b"of another version"}, 0.0, (True, hosting.UNREADABLE_SECONDS)),
-    ],
-    ids=["no job", "no node", "a node that leaves", "a node that was killed", "a node that stays", "a job that ends",
-         "another version"],
-)  # fmt: skip
-def test_a_store_is_served_until_the_nodes_of_other_jobs_are_gone(
-    plan: dict[float, bytes | None], every: float, expected: tuple[bool, float], caplog: Any
-) -> None:
-    with caplog.at_level("INFO"):
-        assert Day(dict(plan), every).served(200.0) == expected
-    said = [line for line in caplog.messages if "serves the store until the nodes of other jobs have left" in line]
-    assert len(said) == math.ceil(expected[1] / waiting.AGAIN_SECONDS), "once a minute"
-    if every:
-        assert "left: the job 'second' (hostB_7_0); up to 3 m (other_jobs_timeout), or until a signal" in said[0]
 
 
 def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path: Path, caplog: Any) -> None:

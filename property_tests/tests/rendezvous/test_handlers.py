@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
+from torch.distributed.elastic.rendezvous import RendezvousHandler
 
 from trystate.impl.rendezvous import bootstrap, jobs
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
-    RendezvousConnectionError,
     RendezvousIdShared,
     RendezvousSettingsError,
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.impl.rendezvous.jobs import counters
-from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import Settings, State
-from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.rendezvous.state import State
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import (
     Meanwhile,
@@ -120,70 +114,6 @@ def test_a_node_with_other_settings_is_refused_with_their_names(store: Any) -> N
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
 
 
-def test_a_member_closes_for_all_and_says_why(either: Any) -> None:
-    with handlers(3, either, 2, 2) as found:
-        agreed(next_of(found[:2]), 2)
-        assert found[0].close("the disk is full")
-        until(found[1].is_closed)
-        assert found[1].num_nodes_waiting() == 0  # its workers may finish their work
-        for one in found[1:]:
-            with pytest.raises(RendezvousClosedError, match=r"closed by .*: the disk is full"):
-                one.next_rendezvous()
-
-
-def test_a_node_outside_the_round_only_leaves(either: Any) -> None:
-    """A late node that gave up closes nothing (torch's node does)."""
-    with handlers(2, either, 2, 2) as found:
-        agreed(next_of(found), 2)
-        with handler(either, 2, 2) as never:
-            assert never.shutdown()
-        with handler(either, 2, 3, join_timeout=0.3) as refused:
-            with pytest.raises(RendezvousSettingsError):
-                refused.next_rendezvous()
-            assert refused.shutdown()
-        assert not found[0].is_closed()
-        agreed(next_of(found), 2)
-
-
-def test_wall_clocks_that_jump_do_not_change_a_round(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R5, R13: torch's nodes compare wall clocks, and send no heartbeat while their clock is set back."""
-    true, ahead = time.time, [0.0]
-    monkeypatch.setattr(time, "time", lambda: true() + ahead[-1])
-
-    def beats() -> int:
-        members = state_of(store).participants
-        found = counters(store, "job", [p.node.token for p in members])
-        return min(p.written + found.get(p.node.token, 0) for p in members)
-
-    with handlers(2, store, 2, 2) as found:
-        agreed(next_of(found), 2)
-        for jump in (60.0, -60.0):
-            ahead.append(jump)
-            assert [h.num_nodes_waiting() for h in found] == [0, 0]
-            before = beats()
-            until(lambda before=before: beats() > before + 1)  # type: ignore[misc]
-
-
-def test_a_node_that_leaves_is_missed_at_once(either: Any) -> None:
-    with handlers(2, either, 1, 2, keep_alive_interval=30) as found:
-        agreed(next_of(found), 2)
-        found[1].leave()
-        until(lambda: found[0].num_nodes_waiting() > 0)
-        agreed(next_of(found[:1]), 1)
-
-
-def test_without_a_store_joining_ends_in_time_with_what_is_missing() -> None:
-    with (
-        TCPStoreServer() as server,
-        TCPStore("127.0.0.1", server.port) as store,
-        handler(store, 1, 1, join_timeout=0.5) as alone,
-    ):
-        server.close()
-        with at_most(20.0), pytest.raises(RendezvousConnectionError, match=f"127.0.0.1:{server.port}"):
-            alone.next_rendezvous()
-        assert not alone.shutdown()
-
-
 def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
     store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,49 +131,6 @@ def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
         assert any("still waits: the members of round 0" in record.getMessage() for record in caplog.records)
         state = state_of(store)
         assert (list(state.listed()), state.closed) == ([], None)
-
-
-def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(either: Any) -> None:
-    """In torch 2.13 the other members wait for its role until the read timeout, crash, and close the rendezvous."""
-    with handlers(2, either, 2, 3) as found, handler(either, 2, 3) as doomed:
-        over = threading.Event()
-        doomed._resources.meeting.begin = lambda joined, current: over.wait(nodes.SECONDS)  # type: ignore
-        hung = Meanwhile(doomed.next_rendezvous)
-        until(lambda: doomed._part.listed)
-        others = Meanwhile(*(h.next_rendezvous for h in found))
-        until(lambda: doomed._part.joined is not None)
-        doomed._part.stop()  # its heartbeats stop, and no node is notified
-        infos = others.join()
-        over.set()
-        hung.join()
-        agreed(infos, 2)
-
-
-def test_a_shutdown_by_torchs_agent_ends_nothing() -> None:
-    """Up to torch 2.7 the agent shuts down before the launcher, also after a failure: the job would look successful."""
-    agent: dict[str, Any] = {"__name__": "torch.distributed.elastic.agent.server.local_elastic_agent"}
-    exec("def stop(handler): return handler.shutdown()", agent)
-    params = RendezvousParameters("trystate", "agent", "job", 1, 1, "127.0.0.1", store_type="memory")
-    with DynamicRendezvousHandler.of(params) as handler:
-        handler.next_rendezvous()
-        assert agent["stop"](handler)
-        assert not handler.is_closed()
-        assert handler.shutdown()
-        assert handler.is_closed()
-
-
-def test_too_few_are_told_in_time_and_leave(store: Any) -> None:
-    late = pytest.raises(RendezvousTimeoutError, match=r"join_timeout=0\.3 s.*min_nodes=2")
-    with handler(store, 2, 2, join_timeout=0.3) as alone, at_most(5.0), late:
-        alone.next_rendezvous()
-    with handlers(2, store, 2, 2) as found:
-        agreed(next_of(found), 2)  # the node that gave up has left
-
-
-def test_a_min_above_max_is_refused_before_the_store_is_asked(store: Any) -> None:
-    with pytest.raises(RendezvousSettingsError, match="--nnodes=3:2"):
-        DynamicRendezvousHandler(Options("job", Settings(3, 2)), StoreBackend(store, "job"))
-    assert store.num_keys() == 0
 
 
 def test_closing_a_store_that_is_gone_fails_in_time_and_says_so() -> None:

@@ -16,10 +16,10 @@ from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.room import Room
+from trystate.property_tests.adapters.campaigns.simulated import told
 from trystate.property_tests.adapters.rooms.servers import Server
 from trystate.property_tests.adapters.rooms.worlds import KINDS, ROOMS
 from trystate.property_tests.adapters.simulator import schedule
-from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.swarm import run, shrink, sweep
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together
 from trystate.property_tests.support.nightly import by_night, examples

@@ -23,10 +23,8 @@ from trystate.impl.rendezvous.rooms.messages import (
     JOIN,
     LEAVE,
     LOOK,
-    NEED_SETTINGS,
     NO_PLACE,
     NO_STATE,
-    OTHER_SETTINGS,
     POKE,
     WHY,
     Intent,
@@ -54,46 +52,12 @@ def meeting(low: int, high: int, nodes: int, **more: Any) -> Meeting:
 # ---- the room
 
 
-def test_a_digest_is_enough_where_the_room_knows_the_settings() -> None:
-    room = Room(lambda: "life")
-    assert (
-        room.request("c0", sent(0, JOIN, AGREED, settings=b""), 0.0) == bytes((NEED_SETTINGS,)) and room.state is None
-    )
-    room.request("c0", sent(0, JOIN, AGREED), 0.0)
-    assert read_summary(room.request("c1", sent(1, JOIN, AGREED, settings=b""), 0.0)).participants == 2
-    before = room.state
-    assert room.request("c2", sent(2, JOIN, settings(2, 4), settings=b""), 0.0) == bytes((NEED_SETTINGS,))
-    got = read_summary(room.request("c2", sent(2, JOIN, settings(2, 4)), 0.0))
-    assert (got.verdict, got.why) == (OTHER_SETTINGS, settings(2, 4).refusal(AGREED)) and room.state == before
-
-
 def test_a_newcomer_above_members_max_is_refused_with_a_sentence() -> None:
     room = begun(2, 2, members_max=2)
     before = room.state
     got = read_summary(room.request("c2", sent(2, JOIN, settings(2, 2)), 0.0))
     assert got.verdict == NO_PLACE and "members_max=2; start fewer nodes" in got.why and room.state == before
     assert read_summary(room.request("c1", sent(1, JOIN, settings(2, 2), join=2), 0.0)).verdict == 0
-
-
-def test_a_connection_is_of_one_node_and_a_later_one_replaces_it() -> None:
-    room = begun(2, 3)
-    with pytest.raises(IntentError, match="is of the node 'token-0', not of 'token-1'"):
-        room.request("c0", sent(1, BEAT, AGREED), 1.0)
-    room.request("later", sent(0, BEAT, AGREED, connection=2), 1.0)
-    assert room.drop == ["c0"]
-    assert room.request("c0", sent(0, LEAVE, AGREED), 1.0) == bytes((NO_STATE,)) and room.drop == ["c0", "c0"]
-    room.gone("later")
-    assert room.request("c9", sent(0, LEAVE, AGREED), 1.0) == bytes((NO_STATE,)) and room.drop[-1] == "c9"
-    assert room.state is not None and len(room.state.participants) == 3
-
-
-def test_a_heartbeat_makes_no_record_and_no_notice() -> None:
-    records: list[bytes] = []
-    room = begun(2, 3, record=records.append)
-    count, known = len(records), messages.mark("life-1", 1)
-    assert room.request("c0", sent(0, BEAT, AGREED, known=known), 1.0) == bytes((messages.SAME,))
-    assert read_summary(room.request("c0", sent(0, BEAT, AGREED), 1.0)).mark == known
-    assert len(records) == count and not room.notices
 
 
 def test_decisions_are_reported_with_the_node_that_made_them() -> None:
@@ -170,18 +134,6 @@ def test_a_room_that_has_not_begun_can_be_closed() -> None:
 
 
 # ---- the member
-
-
-def test_members_meet_with_one_request_each_and_beat_once_in_an_interval() -> None:
-    m = meeting(3, 4, 4).joined()
-    assert m.requests == [JOIN] * 4 and [member.joined.rank for member in m.members if member.joined] == [0, 1, 2, 3]
-    assert all(member.joined is not None and member.joined.master == ("host0", 29500) for member in m.members)
-    m.settle(50.0)
-    assert m.requests.count(BEAT) in range(40, 49) and len(m.requests) < 53
-    assert {member.standing(m.now) for member in m.members} == {Standing.CURRENT}
-    m.away = {3}
-    m.settle(21.0)
-    assert [member.standing(m.now) for member in m.members] == [Standing.REPLACED] * 3 + [Standing.LAPSED]
 
 
 def test_errors_of_a_join_have_the_sentences_of_the_engine() -> None:
@@ -360,9 +312,3 @@ def test_the_first_beats_of_a_round_come_in_the_second_half_of_an_interval() -> 
     assert 0 < m.requests.count(BEAT) < 8
     m.settle(1.4)
     assert m.requests.count(BEAT) == 8
-
-
-def test_a_member_that_returns_late_in_its_lease_beats_while_it_holds() -> None:
-    m = meeting(2, 3, 2, last_call_timeout=9.9).joined()
-    m.settle(10.1)
-    assert m.requests == [JOIN, JOIN, BEAT, BEAT]

@@ -6,14 +6,12 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from torch._C._distributed_c10d import TCPStore as TorchStore
 
-from trystate.impl.rendezvous.errors import Interrupted, RendezvousStateError
+from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.rooms.member import Member
@@ -35,23 +33,6 @@ def store() -> Iterator[TCPStore]:
 def part_of(store: TCPStore, k: int = 0, agreed: Settings = ALONE) -> RoomPart:
     me = participant(k)
     return RoomPart(me, agreed, store, "job", Recorder("job", me.node))
-
-
-def test_an_operation_after_the_end_is_refused_and_writes_to_no_descriptor(store: TCPStore) -> None:
-    part = part_of(store)
-    assert part.look(20.0) is None
-    part.end()
-    pipes = [os.pipe() for _ in range(4)]  # they get the numbers of the descriptors that the part has closed
-    with pytest.raises(Interrupted, match="was ended"):
-        part.look(20.0)
-    with pytest.raises(Interrupted, match="was ended"):
-        part.join(20.0, 1)
-    for reads, writes in pipes:
-        os.set_blocking(reads, False)
-        with pytest.raises(BlockingIOError):
-            os.read(reads, 1)
-        os.close(reads)
-        os.close(writes)
 
 
 def test_a_mistake_in_the_program_is_no_outage(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,26 +64,6 @@ def test_the_end_of_a_join_by_the_clock_wakes_the_thread_that_joins(
         part._serve(opened)
     assert woken == [True]
     part.end()
-
-
-def test_a_node_that_serves_others_does_not_read_the_state(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = (part_of(store, k, settings(2, 2)) for k in range(2))
-    with ThreadPoolExecutor() as threads:
-        [*threads.map(lambda part: part.join(20.0, 1), (one, two))]
-    monkeypatch.setattr(Member, "look", None)
-    one.leave(20.0)
-    asked: list[Any] = []
-
-    def other_leaves() -> bool:
-        asked.append(1)
-        if len(asked) == 2:
-            two.leave(20.0)
-        return False
-
-    one.until_alone(600.0, other_leaves)
-    assert len(asked) == 2
-    one.end()
-    two.end()
 
 
 def test_a_node_with_another_client_is_refused_with_a_sentence(store: TCPStore) -> None:

@@ -13,7 +13,7 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
-from trystate.model.language import DecisionTable, Expr, Row
+from trystate.model.language import Expr
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.properties import Rendezvous
@@ -26,7 +26,7 @@ from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHol
 from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
 from trystate.property_tests.support.mutants import altered, planted, rewritten, wrong
 from trystate.property_tests.support.pinned import Asked, report
-from trystate.property_tests.support.rendezvous.tables import contradicted, unnoticed
+from trystate.property_tests.support.rendezvous.tables import unnoticed
 
 SEED, TORCH = Edition.SEED, Edition.TORCH
 TABLES = OPERATORS[TORCH]
@@ -135,43 +135,6 @@ def test_every_row_that_is_wrong_is_noticed(name: str) -> None:
     assert unnoticed(TABLES[name], answers()[name]) == []
 
 
-def is_caught(table: DecisionTable, rows: tuple[Row, ...]) -> bool:
-    """Whether an answer, or the audit, shows that the table with these rows is wrong."""
-    if contradicted(answers()[table.name], rows):
-        return True
-    try:
-        DecisionTable(table.name, atoms=table.atoms, rows=rows, impossible=table.impossible)
-    except DeclarationError as error:
-        assert " has a hole: " in str(error) or " is dead: " in str(error)
-        return True
-    return False
-
-
-ROWS = [
-    pytest.param(table, k, id=f"{name} row {k + 1}") for name, table in TABLES.items() for k in range(len(table.rows))
-]
-
-
-@pytest.mark.parametrize(("table", "k"), ROWS)
-def test_a_row_with_one_condition_less_or_negated_is_caught(table: DecisionTable, k: int) -> None:
-    here = table.rows[k]
-    for atom, value in here.when.items():
-        rest = {name: v for name, v in here.when.items() if name != atom}
-        for when in (rest, {**rest, atom: not value}):
-            survives = not is_caught(table, (*table.rows[:k], Row(when, here.then), *table.rows[k + 1 :]))
-            assert survives == (when is rest and not value_matters(table, k, atom)), (atom, when)
-
-
-def value_matters(table: DecisionTable, k: int, atom: str) -> bool:
-    """Whether a valuation reaches row k and fails there only because of this atom."""
-    rest = {name: v for name, v in table.rows[k].when.items() if name != atom}
-    return any(
-        table.winner(v) > k and Row(rest, table.rows[k].then).matches(v)
-        and table.decide(v) is not table.rows[k].then
-        for v in table.valuations()
-    )  # fmt: skip
-
-
 # ---- the finer system, by the edges
 
 
@@ -185,22 +148,7 @@ def without_epilogue(base: type[Any]) -> type[Any]:
     return wrong("WithoutEpilogue", base, removal_epilogue=epilogue)
 
 
-# fmt: off
-HOLDER_MUTANTS: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
-    (without_epilogue(Holders), 1, ("crash",)),
-    (wrong("ReversedRanks", Holders,
-           count_below=lambda self, s, node: self.participants(s) - 1 - Holders.count_below(self, s, node)), 2, ()),
-    (altered("SurvivingTokens", Holders, "load", "Token.GOOD", "Token.PREVIOUS"), 2, ()),
-    (wrong("BytesDiffer", Holders, same_bytes=lambda self, s, node: s.round != s.round), 1, ("job_end",)),
-)
 # fmt: on
-
-
-@pytest.mark.parametrize("case", HOLDER_MUTANTS, ids=lambda case: case[0].__name__)
-def test_a_mutant_in_the_finer_system_is_caught_by_the_edges(
-    case: tuple[type[Holders], int, tuple[str, ...]],
-) -> None:
-    assert edges_disagree(holders(*case))
 
 
 # ---- the coarser system, by a property, or by the moves that its steps claim

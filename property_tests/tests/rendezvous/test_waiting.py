@@ -10,8 +10,7 @@ from trystate.impl.rendezvous import waiting
 from trystate.impl.rendezvous.document_part import summary
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
-from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting
-from trystate.property_tests.support.mutants import rewritten, survives
+from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Waits, awaited, lasting
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, until
 from trystate.store import HashStore
@@ -173,27 +172,6 @@ def test_a_store_without_answers_is_reported_each_minute() -> None:
         "waiting for the store, which does not answer; since 2 m; up to 11 m",
         f"{ONE_OF_3}; up to 11 m",
     ]
-
-
-MUTANTS = {
-    "said at each look": rewritten(Teller.tell, "what != self._said or", "True or"),
-    "said once": rewritten(Teller.tell, "AGAIN_SECONDS", "1e9"),
-    "changes are said with the minute": rewritten(Teller.tell, "CHANGE_SECONDS", "AGAIN_SECONDS"),
-    "each change is a line": rewritten(Teller.tell, "CHANGE_SECONDS", "0.0"),
-    "expected nodes are not named": rewritten(waiting._gathering, "if state.expected", "if False"),
-    "expected nodes count as missing": rewritten(waiting._missing, " - len(state.expected)", ""),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_noticed(name: str) -> None:
-    def claims() -> None:
-        said_as_told()
-        for seen, sentence in SENTENCES:
-            assert awaited(seen, "a") == sentence
-
-    claims()
-    assert not survives(MUTANTS[name], claims)
 
 
 # ---- real nodes

@@ -151,24 +151,6 @@ def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Mo
     assert find("installed_elsewhere:serve", (*DEFAULT, "installed_elsewhere"), LIMIT)() == 1
 
 
-@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "torch.serialization:load"])
-def test_no_module_of_python_or_torch_is_advised_as_a_whole(name: str) -> None:
-    with pytest.raises(NotAllowed) as caught:
-        find(name, ("mine",), LIMIT)
-    assert str(caught.value).endswith(f"give Options(modules=('mine', '{name}',)) on this worker")
-    assert callable(find(name, ("mine", name), LIMIT))
-
-
-def test_the_text_of_a_refusal_is_the_option_that_allows_it() -> None:
-    with pytest.raises(NotAllowed) as caught:
-        find("json:loads", ("mine",), LIMIT)
-    assert str(caught.value).endswith("give Options(modules=('mine', 'json:loads',)) on this worker")
-    for modules in (("mine", "json"), ("json:loads",), (FunctionSet.ANY,)):
-        assert find("json:loads", modules, LIMIT)("[1]") == [1]
-    with pytest.raises(NotAllowed):
-        find("json:dumps", ("json:loads",), LIMIT)
-
-
 def test_a_peer_cannot_run_a_command_by_default(tmp_path: Path) -> None:
     """On real connections."""
     made = tmp_path / "made"

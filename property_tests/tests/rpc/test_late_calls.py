@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -63,19 +61,6 @@ def test_a_caller_that_learns_nothing_says_no_more_than_before() -> None:
             assert "not answered within 0.4 s" in said and RUNS not in said
 
 
-def waits_twice(me: int) -> None:
-    """Wait for two calls of one function on one worker."""
-    for call in [WORLD[me].begin(2, f.wait_for_gate, (), None, None) for _ in range(2)]:
-        call.wait()
-
-
-def test_two_equal_calls_are_told_apart(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", reported.append)
-    assert f"on worker 'C', {RUNS}" in text(three[0], 1, 0.5, waits_twice, 1)
-    assert reported == []
-
-
 def around(me: int, other: int, left: int) -> None:
     """The two workers call each other, `left` calls in all, and each call waits for the next."""
     if left:
@@ -97,15 +82,3 @@ def test_an_inquiry_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with world(2) as calls:
         assert "not answered within" in text(calls[0], 1, 0.5, around, 1, 0, 12)
     assert len(asked) == 5
-
-
-def test_an_answered_call_is_not_inquired_after_and_nothing_of_it_is_kept(three: list[Invocations]) -> None:
-    asked: list[object] = []
-    three[1].agent.serve(Kind.INQUIRY, asked.append)
-    for _ in range(20):
-        three[0].sync(1, f.nothing, (), None, None)
-        with suppress(Exception):
-            three[0].sync(1, f.raise_value, ("so",), None, None)
-        three[0].remote(1, f.given_back, (1,), None, None).to_here()
-    assert asked == []
-    assert not three[1].inquiries._running

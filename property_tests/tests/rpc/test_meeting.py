@@ -14,7 +14,7 @@ import pytest
 from torch.distributed import PrefixStore as TorchPrefix  # type: ignore[attr-defined]
 from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
 
-from trystate.impl.host import addresses, listening
+from trystate.impl.host import addresses, listening, sealing
 from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.adapters.torch_store.server import free_port
@@ -25,15 +25,16 @@ from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 def meet(
     store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
-    ranks: dict[str, int] | None = None, world_size: int = 0,
+    ranks: dict[str, int] | None = None, world_size: int = 0, options: list[Options] | None = None,
 ) -> list[str]:  # fmt: skip
     """The outcome of a meeting of workers in threads of this process. By default they are the whole group."""
 
     def come(place: int) -> str:
         name, rank = names[place], (ranks or {}).get(names[place], place)
-        options, size = Options(init_timeout=seconds, secret=secrets[place]), world_size or len(names)
+        given = Options(init_timeout=seconds, secret=secrets[place]) if options is None else options[place]
+        size = world_size or len(names)
         try:
-            agent, _ = api._connected(name, rank, size, store, "127.0.0.1", options, time.monotonic() + seconds)
+            agent, _ = api._connected(name, rank, size, store, "127.0.0.1", given, time.monotonic() + seconds)
         except RpcError as error:
             return f"{type(error).__name__}: {error}"
         agent.start()
@@ -151,7 +152,7 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
     with one, other:
         dripping.start()
         with pytest.raises(TimeoutError):
-            handshake._exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
+            sealing.exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
         dripping.join()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -113,13 +113,6 @@ def test_the_future_of_a_call_that_was_never_taken_in_has_its_error() -> None:
             rref.get_future().wait()
 
 
-def test_a_worker_refers_to_itself(three: list[Invocations]) -> None:
-    rref = three[A].remote(A, f.Counter, (5,), None, None)
-    assert rref.is_owner() and rref.local_value().add() == 6 and rref.to_here() is rref.local_value()
-    assert rref.rpc_sync().add() == 7
-    assert three[B].sync(A, f.use, (own(three[B], f.Counter(1)), 2), None, None) == 3
-
-
 def test_a_failed_remote_raises_where_it_is_fetched(three: list[Invocations]) -> None:
     for to in (A, B):
         rref = three[A].remote(to, f.raise_value, ("no value",), None, None)
@@ -142,38 +135,6 @@ def test_an_rref_in_a_result_and_in_an_answer_that_is_too_late(three: list[Invoc
     assert three[A].sync(C, f.given_back, ([rref, rref],), None, None)[1].rpc_sync().add() == 2
     with f.closed_gate(), pytest.raises(RpcTimeout):
         three[A].sync(C, f.given_back_at_gate, (rref,), None, 0.05)
-
-
-def test_a_value_is_made_while_another_thread_reads_a_notice_of_it(
-    three: list[Invocations], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    references, fork, made = three[B].references, Fork((A, 10_000), (A, 10_001), B), list[object]()
-    after = references.agent.after
-    maker = threading.Thread(target=lambda: made.append(references.created(fork, A)))
-
-    def meanwhile(seconds: float, act: Callable[[], object]) -> Callable[[], object]:
-        maker.start()
-        maker.join(0.1)  # the maker waits for the lock
-        return after(seconds, act)
-
-    monkeypatch.setattr(references.agent, "after", meanwhile)
-    owned = references.owned(fork.reference)
-    maker.join()
-    assert made == [owned]
-    references._unshare(fork.reference, fork.fork, A)
-
-
-def test_an_argument_that_is_refused_leaves_no_count_behind(three: list[Invocations]) -> None:
-    mine = own(three[A], f.Counter(1))
-    for arguments in ((mine, f.OddError), (f.OddError, mine)):
-        for how in (three[A].sync, three[A].begin, three[A].remote):
-            for to in (A, B):
-                with pytest.raises(NotAllowed):
-                    how(to, f.both, (arguments,), None, None)
-    with pytest.raises(RemoteError):
-        three[A].sync(B, "math:no_such_function", (mine,), None, None)
-    with pytest.raises(NotAllowed):
-        three[A].sync(B, f.both, ([mine, torch.ones(1, device="meta")],), None, None)
 
 
 def test_nobody_pickles_an_rref_past_the_counts(three: list[Invocations]) -> None:

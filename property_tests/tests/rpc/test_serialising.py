@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import datetime
-import importlib
 import os
 import pickle
-import sys
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trystate.impl.rpc import remote_errors
-from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
 from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, of_the_tests
-from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, RemoteError, RpcTimeout, RRef, async_execution
+from trystate.property_tests.support.rpc.worlds import of_the_tests
+from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, RemoteError, RRef, async_execution
 
 
 class Evil:
@@ -42,28 +35,11 @@ class Evil:
 ANY = (FunctionSet.ANY,)
 STRICT = Serialiser(of_the_tests(Options(allowed=(f.Counter,))), RRef)
 LOOSE = Serialiser(Options(pickles=Pickles.ANY), RRef)
-PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(max_size=9)
-    | st.binary(max_size=9),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3) | st.tuples(inner)
-    ),
-    max_leaves=8,
-)
 
 
 def there_and_back(serialiser: Serialiser, value: object) -> Any:
     data, tensors, references = serialiser.packed(value)
     return serialiser.unpacked(data, tensors, references)
-
-
-@given(PLAIN)
-def test_plain_data_is_taken(value: object) -> None:
-    assert there_and_back(STRICT, value) == value
 
 
 def test_plain_data_is_recognised() -> None:
@@ -146,21 +122,6 @@ def test_modules_restrict_what_may_be_called() -> None:
             find(name, ANY, 100)
 
 
-def test_a_function_is_found_while_its_module_is_being_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    text = "import threading\ngoes_on = threading.Event()\ngoes_on.wait(30)\ndef late(): pass\n"
-    (tmp_path / "slowly_imported.py").write_text(text)
-    imports = threading.Thread(target=importlib.import_module, args=("slowly_imported",))
-    imports.start()
-    while not (module := sys.modules.get("slowly_imported")) or not hasattr(module, "goes_on"):
-        time.sleep(0.01)
-    threading.Timer(0.1, module.goes_on.set).start()
-    assert find("slowly_imported:late", ANY, 100) is module.late
-    imports.join()
-
-
 def test_async_execution_wants_a_future() -> None:
     class Both:
         @staticmethod
@@ -181,22 +142,6 @@ def test_async_execution_wants_a_future() -> None:
 # Exceptions.
 
 
-def test_an_error_can_be_copied_pickled_and_raised_again() -> None:
-    error = remote_errors.decoded(remote_errors.encoded(f.OddError(1, other=2), "w1"), "w1")
-    assert isinstance(error, f.OddError) and isinstance(error, RemoteError)
-    for again in (copy.copy(error), pickle.loads(pickle.dumps(error)), remote_errors.fresh(error)):
-        assert type(again) is type(error) and str(again) == str(error) and again.workers == ("w1",)
-    assert remote_errors.fresh(RpcTimeout("text")).args == ("text",)
-
-
-@pytest.mark.parametrize(
-    "original", ["", ":", "builtins:SystemExit", "builtins:int", "no_such:Error", "os:system", "builtins:Exception"]
-)
-def test_only_exceptions_are_raised(original: str) -> None:
-    error = remote_errors.made(original, "text", "", ("w",))
-    assert type(error) is RemoteError and "text" in str(error)
-
-
 @given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode) | st.just(b'{"original": 3}'))
 @example(b"[" * 100_000)
 @example(b'{"original": "", "text": "", "traceback": "", "workers": []}')
@@ -214,22 +159,3 @@ def test_an_error_whose_text_fails_is_told() -> None:
 
 
 # Deadlines.
-
-
-def test_deadlines_expire_in_order_and_only_if_somebody_waits() -> None:
-    over: set[int] = {2}
-    expired: list[int] = []
-    deadlines = DeadlineTimer("test", over.__contains__, expired.append)
-    now = time.monotonic()
-    for number, seconds in ((3, 0.06), (1, 0.02), (2, 0.04), (4, 1000.0)):
-        deadlines.add(number, now + seconds)
-    assert eventually(lambda: expired == [1, 3])
-    over |= set(range(5, 10_000))
-    for number in range(5, 10_000):
-        deadlines.add(number, now + 1000.0)
-    assert len(deadlines._heap) < 3000, "what nobody waits for is sorted out"
-    thread = deadlines._thread
-    deadlines.close()
-    assert thread is not None
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from trystate.impl.rpc import agent, arena, futures, pool
+from trystate.impl.rpc import agent, arena, futures
 from trystate.impl.rpc.connection import Connection
-from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.futures import RpcFuture
@@ -115,20 +114,6 @@ def test_a_handler_of_a_signal_in_the_middle_of_a_frame_is_told_so(three: list[I
         link._pool.arm(link._fd)
 
 
-def test_an_interrupt_while_a_call_is_sent_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection's stream cannot continue, so another thread ends the call with PeerLost meanwhile."""
-    with world(2) as calls:
-        here = calls[A].agent
-
-        def interrupted(*_: object, **__: object) -> None:
-            here._connections[B].close("its stream cannot go on")
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(here, "transmit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            calls[A].sync(B, f.nothing, (), None, None)
-
-
 def test_one_thread_cannot_read_and_run() -> None:
     with pytest.raises(UsageError, match="threads is 1: give 2 or more"):
         Limits(threads=1)
@@ -145,13 +130,6 @@ def test_a_worker_answers_only_what_was_sent_to_it() -> None:
             assert eventually(lambda: calls[A].agent.loss(C) is not None)
             assert "was not sent to it" in str(calls[A].agent.loss(C)) and not waiting.done()
         assert waiting.wait() is True
-
-
-def test_a_tensor_that_is_given_twice_arrives_as_one(three: list[Invocations]) -> None:
-    one, other = torch.ones(3), torch.zeros(3)
-    for args in ((one, one), (one, other, one)):
-        assert three[A].sync(B, f.same_as_first, args, None, None) == [each is one for each in args]
-    assert three[A].sync(B, f.same_as_first, (one, one.clone()), None, None) == [True, False]
 
 
 @contextmanager
@@ -231,25 +209,12 @@ def test_remote_exceptions_are_of_their_own_type_with_their_traceback(three: lis
     assert isinstance(caught_far.value, RemoteError) and caught_far.value.workers == ("A", "C", "B")
 
 
-def test_an_exception_with_attributes_of_its_own_is_told_like_any_other(three: list[Invocations]) -> None:
-    with pytest.raises(f.OwnTextError, match="warm"):
-        three[A].sync(B, f.raise_own, (False,), None, None)
-    with pytest.raises(RemoteError, match="FrozenError: cold"):
-        three[A].begin(B, f.raise_own, (True,), None, None).wait()
-    assert three[A].sync(B, f.both, (1,), None, None) == (1, None)  # the connection lives
-
-
 def test_the_thread_state_of_a_call_is_not_seen_by_the_next(three: list[Invocations]) -> None:
     assert all(three[A].sync(B, f.grad_mode_before_it_is_left_off, (), None, None) for _ in range(20))
     for _ in range(5):
         assert three[A].sync(B, f.mode_before_one_is_left_on, (), None, None) == "cpu"
         assert not three[A].sync(B, f.is_inference, (torch.ones(2),), None, None)
         assert not three[A].sync(B, f.given_back, (torch.ones(2),), None, None).is_inference()
-
-
-def test_calls_nest_deeper_than_any_fixed_pool(three: list[Invocations]) -> None:
-    assert three[A].sync(B, f.bounce, (B, A, 60), None, None) == 60
-    assert eventually(lambda: three[A].agent.busy == (0, 0))
 
 
 def test_a_timeout_holds_and_its_late_answer_disturbs_nothing(three: list[Invocations]) -> None:
@@ -270,16 +235,6 @@ def all_end(threads: list[threading.Thread]) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def test_any_number_of_threads_waits_for_one_future(three: list[Invocations]) -> None:
-    with f.closed_gate():
-        future = three[A].begin(B, f.wait_for_gate, (), None, 2 * PATIENCE_SECONDS)
-        waits = [threading.Thread(target=future.wait, daemon=True) for _ in range(4)]
-        for thread in waits:
-            thread.start()
-        time.sleep(0.05)  # all sleep by now; a thread that does not sleep yet finds the result set
-    assert all_end(waits)
-
-
 def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait ends even if no thread will ever set the future."""
     monkeypatch.setattr(futures, "DELIVERY_SECONDS", 0.01)
@@ -298,33 +253,6 @@ def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypat
     future.arrived(Answer(b"", []))  # too late
     with pytest.raises(RpcTimeout):
         future.value()
-
-
-def test_a_deadline_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
-    expired: list[int] = []
-
-    def fail(number: int) -> None:
-        expired.append(number)
-        raise ValueError(number)
-
-    deadlines = DeadlineTimer("deadlines", lambda number: False, fail)
-    for number in range(2):
-        deadlines.add(number, 0.0)
-    assert eventually(lambda: len(told) == 2) and expired == [0, 1]
-    deadlines.close()
-
-
-def test_a_thread_that_waits_for_a_peer_serves_other_threads(three: list[Invocations]) -> None:
-    """The peer is silent, and the waiting thread reads its connection."""
-    flag = OneShotEvent()
-    waits = threading.Thread(target=three[A].agent.wait, args=(flag, 1000.0, B), daemon=True)
-    waits.start()
-    assert eventually(three[A].agent._connections[B]._reading.locked)
-    time.sleep(0.05)  # it sleeps in its poll by now; if not, it finds the flag set
-    flag.set()
-    assert all_end([waits])
 
 
 def test_requests_of_other_kinds_are_handled_in_order(three: list[Invocations]) -> None:
@@ -384,21 +312,6 @@ def test_calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() -> Non
         f.GATE.set()
         assert [each.wait() for each in gated + queued] == [True] * 3 + [(number, None) for number in range(20)]
         assert eventually(lambda: two[B].agent.busy == (0, 0))
-
-
-def test_a_close_refuses_the_calls_that_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "JOIN_SECONDS", 0.05)
-    options = Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=2), arena_bytes=0)
-    with world(1, options) as (alone,), f.closed_gate():
-        refused: list[int] = []
-        works = alone.agent.pool
-        works.later(f.wait_for_gate, partial(refused.append, 0), True)
-        assert eventually(lambda: works._working == 1)
-        for number in (1, 2):
-            works.later(partial(refused.append, -number), partial(refused.append, number), True)
-        works.close()
-        f.GATE.set()
-        assert sorted(refused) == [1, 2]
 
 
 def test_the_end_waits_for_what_ending_works_begin() -> None:

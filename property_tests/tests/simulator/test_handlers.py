@@ -17,8 +17,8 @@ import uuid
 
 import pytest
 
+from trystate.property_tests.adapters.campaigns.simulated import FINDINGS, told
 from trystate.property_tests.adapters.simulator import surroundings
-from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.handlers import OURS, ROOMS, TORCH, crowd, usual
 from trystate.property_tests.adapters.simulator.swarm import CORES, Subject, run, shrink, sweep
 from trystate.property_tests.support.nightly import by_night, seeds
@@ -28,21 +28,11 @@ CROWD = by_night("nodes of a crowd", 64)
 SAMPLE = range(30)
 REAL = (time, threading, random, secrets, uuid, atexit, socket)
 
-# A seed of each finding, the property that fails, and the faults that remain in the smallest run.
-# This finds more: `python -m trystate.property_tests.adapters.simulator --handlers torch --seeds 700`.
+# A seed of each finding; the property that fails, and the faults that remain in the smallest run, are in FINDINGS.
+# This finds more: `trystate simulate torch --seeds 700`.
 FOUND = {
-    "R1": (34, "members_learn_the_master", ()),
-    "R2": (2, "agree_on_master", ()),
-    "R3": (7, "agree_on_world", ("worker_failure",)),
-    "R4": (86, "agree_on_world", ("crash",)),
-    "R6": (257, "never_two_groups", ("cut",)),
-    "R7": (623, "never_two_groups", ("outage",)),
-    "R8": (1, "full_rounds_come_to_rest", ("worker_failure",)),
-    "R9": (208, "enough_nodes_complete_a_round", ()),
-    "R10": (23, "closing_is_earned", ()),
-    "R12": (590, "never_two_groups", ()),
-    "R14": (262, "departures_are_noticed", ("crash",)),
-}
+    "R1": 34, "R2": 2, "R3": 7, "R4": 86, "R6": 257, "R7": 623, "R8": 1, "R9": 208, "R10": 23, "R12": 590, "R14": 262,
+}  # fmt: skip
 LATE = ("full_rounds_come_to_rest",)  # shows only after other violations: these runs continue to their end
 
 
@@ -55,12 +45,12 @@ def test_our_handler_keeps_every_promise_on_every_seed(subject: Subject) -> None
 
 @pytest.mark.parametrize("finding", FOUND)
 def test_torchs_handler_breaks_on_a_seed_that_ours_passes(finding: str) -> None:
-    seed, name, faults = FOUND[finding]
+    seed, (name, faults) = FOUND[finding], FINDINGS[finding]
     on = name in LATE
     failed = run(usual(seed), TORCH, on=on)
     assert name in failed.violations
     small = shrink(failed, name if on else "")
-    assert told(failed, None)[-1].endswith(f".simulator --seed {seed} --handlers torch")
+    assert told(failed, None)[-1].endswith(f"trystate simulate torch --seed {seed}")
     assert {fault.kind for fault in small.schedule.faults} == set(faults), "\n".join(told(small, None))
     ours = [run(schedule, OURS) for schedule in (failed.schedule, small.schedule)]
     assert not any(one.fails for one in ours), "\n".join(line for one in ours for line in told(one, None))

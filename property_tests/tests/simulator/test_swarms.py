@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from trystate.property_tests.adapters.simulator.__main__ import told
-from trystate.property_tests.adapters.simulator.schedule import KINDS, STOPS, draw
+from trystate.property_tests.adapters.campaigns.simulated import told
+from trystate.property_tests.adapters.simulator.schedule import KINDS, SHORT_SECONDS, STOPS, draw
 from trystate.property_tests.adapters.simulator.swarm import run, shrink, sweep
 from trystate.property_tests.support.mutants import planted
 from trystate.property_tests.support.nightly import seeds
@@ -67,12 +67,10 @@ def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:
         small = shrink(failed)
         assert small.fails == failed.fails
         quorum = small.schedule.hosts[0].settings.min_nodes
-        assert len(small.schedule.hosts) == quorum + 1 and len(small.schedule.faults) == 1
+        assert len(small.schedule.hosts) == quorum and len(small.schedule.faults) == 1
+        assert small.schedule.calm < SHORT_SECONDS < failed.schedule.calm
         assert all(run(s).fails != failed.fails for s in small.schedule.smaller())
     lines = told(small, 9)
-    assert (
-        lines[-1]
-        == f"again: python -m trystate.property_tests.adapters.simulator --seed {failed.schedule.seed} --nodes 9"
-    )
+    assert lines[-1] == f"again: trystate simulate engine --seed {failed.schedule.seed} --nodes 9"
     assert lines[-2].startswith("violated: what_returned_stays_written")
     assert any("crash" in line for line in lines)

@@ -150,11 +150,6 @@ class TestOurClientOnLibuv(TestOurClientOnOurServer):
     serve = TorchServer
 
 
-class TestOurClientOnLegacy(TestOurClientOnOurServer):
-    deviations = testing.OURS_ON_LEGACY | missing()
-    serve = TorchLegacyServer
-
-
 class TestOurHashStore(testing.StoreConformance):
     def make_store(self) -> Any:
         return ours.HashStore()
@@ -171,8 +166,3 @@ class TestOurPrefixOverOurServer(_OnServer):
     def make_store(self) -> Any:
         under = self.new(partial(ours.TCPStore, "127.0.0.1"), "P/")
         return ours.PrefixStore("P", with_neighbour(under))
-
-
-class TestOurPrefixOverHashStore(testing.StoreConformance):
-    def make_store(self) -> Any:
-        return ours.PrefixStore("P", with_neighbour(ours.HashStore()))

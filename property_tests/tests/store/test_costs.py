@@ -92,18 +92,6 @@ def test_an_operation_costs_the_same_in_a_crowd_that_it_does_not_release(name: s
 # ---- unread bytes
 
 
-def test_small_events_are_counted_as_they_come() -> None:
-    """A key may have 8 KiB, and each change sends the whole key to each watcher."""
-    key = b"/" + b"k" * 8_000
-    room = Room(Limits(unsent_bytes=64 * KIB))
-    watcher, actor = room.peer(), room.peer()
-    watcher(watch(key))
-    changes = set_(key, b"v") * 1_000
-    _, peak = cost(lambda: room.service.received(actor.session, changes, room.now))
-    assert watcher.closed and not actor.closed
-    assert peak < len(changes) + 256 * KIB, f"{peak} bytes"
-
-
 def test_watchers_that_do_not_read_share_one_event() -> None:
     """Each watcher counts its unread bytes, but the bytes are in memory only once."""
     size, crowd = 2 * MIB, 100

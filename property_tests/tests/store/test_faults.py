@@ -7,9 +7,7 @@ A failure cannot be replayed exactly. It draws the history and names the seed of
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,15 +22,18 @@ from trystate.impl.store.server.service import Service
 from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.stores.proxies import CuttingProxy
 from trystate.property_tests.adapters.torch_release import require
-from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.mutants import Mutant, delayed, planted, rewritten, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.stores.attacked import (
     CONNECT,
+    END_SECONDS,
     KINDS,
+    Caching,
     Diary,
     Recorded,
-    process,
+    clients,
+    disturb,
+    finish,
     read,
     unexplained,
     work,
@@ -40,44 +41,9 @@ from trystate.property_tests.support.stores.attacked import (
 from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
 
 SECONDS = by_night("seconds of a disturbed store", 2.5)
+STOPPED_SECONDS = 3.0 if NIGHTLY else 0.4  # longest time that a server is stopped
 SEEDS = range(by_night("runs of disturbed stores", 1))
 LEAST = 50  # the least number of operations of a run
-END_SECONDS = 60.0
-
-
-@contextlib.contextmanager
-def clients(folder: Path, make: str, where: str, seed: int, count: int, threads: int = 2) -> Iterator[list[Child]]:
-    """Processes with clients, which write their diaries into the folder. The end of the block kills them."""
-    with contextlib.ExitStack() as stack:
-        made = []
-        for n in range(count):
-            path = str(folder / f"{make} {n}.diary")
-            made.append(stack.enter_context(Child(process, make, where, path, seed * 100 + n, f"run {seed}", threads)))
-        for child in made:
-            assert child.hear(END_SECONDS) == "begun"
-        yield made
-
-
-def disturb(chance: random.Random, living: list[Child], kill_one: bool, *pids: int) -> None:
-    """During a run, stop and continue processes; with `kill_one`, kill one client."""
-    end, killed = time.monotonic() + SECONDS, False
-    while time.monotonic() < end:
-        time.sleep(chance.uniform(0.02, 0.2))
-        pid = chance.choice([*pids, *(child.pid for child in living)])
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(chance.choice((0.01, 0.1, 0.4)) if pid not in pids or not NIGHTLY else chance.uniform(0, 3))
-        os.kill(pid, signal.SIGCONT)
-        if kill_one and not killed and end - time.monotonic() < SECONDS / 2:
-            killed = True
-            living.pop(0).kill()
-
-
-def finish(living: list[Child]) -> None:
-    for child in living:
-        with contextlib.suppress(OSError):
-            child.tell("end")
-    for child in living:
-        assert child.hear(END_SECONDS) == "ended", "a client's operation does not end"
 
 
 def judged(folder: Path, seed: int) -> list[Recorded]:
@@ -108,7 +74,7 @@ def test_clients_of_a_server_behind_a_cutting_proxy_stopped_and_killed(seed: int
         ours = stack.enter_context(clients(tmp_path, "trystate", str(proxy.port), seed, 2))
         theirs = stack.enter_context(clients(tmp_path, "torch", str(proxy.port), seed + 1000, 1))
         living = [*ours, *theirs]
-        disturb(random.Random(seed), living, True, server.pid)
+        disturb(random.Random(seed), living, SECONDS, STOPPED_SECONDS, server.pid)
         proxy.calm = True
         finish(living)
         assert proxy.cuts > 5
@@ -131,23 +97,8 @@ def look_at_last(port: int, folder: Path) -> None:
 def test_processes_of_a_file_store_stopped_and_killed(seed: int, tmp_path: Path) -> None:
     """A process may be stopped or killed while it holds the lock of the file."""
     with clients(tmp_path, "file", str(tmp_path / "store"), seed, 3, threads=1) as living:
-        disturb(random.Random(seed), living, True)
+        disturb(random.Random(seed), living, SECONDS, STOPPED_SECONDS)
         finish(living)
-    judged(tmp_path, seed)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_loss_of_a_killed_servers_contents_is_reported(seed: int, tmp_path: Path) -> None:
-    """The history before the kill is linearizable. The clients refuse a new, empty server at the same port."""
-    with TCPStoreServer() as server, clients(tmp_path, "trystate", str(server.port), seed, 1, 3) as living:
-        time.sleep(SECONDS / 3)
-        os.kill(server.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-        with TCPStoreServer(port=server.port) as second:
-            time.sleep(SECONDS / 3)
-            finish(living)
-            with TCPStore("127.0.0.1", second.port, is_master=False, wait_for_workers=False) as late:
-                assert late.num_keys() == 0, "a client of the old server has written to the new one"
     judged(tmp_path, seed)
 
 
@@ -190,16 +141,6 @@ class Retrying(TCPStore):
             with contextlib.suppress(OutcomeUnknown):
                 return super().add(key, amount)
         raise OutcomeUnknown("given up")
-
-
-class Caching(TCPStore):
-    """Returns the first value of a key for ever."""
-
-    def get(self, key: str) -> bytes:
-        cache: dict[str, bytes] = self.__dict__.setdefault("cache", {})
-        if key not in cache:
-            cache[key] = super().get(key)
-        return cache[key]
 
 
 class GetAndSet(TCPStore):

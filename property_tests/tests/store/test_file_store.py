@@ -24,7 +24,6 @@ from trystate.impl.store.base import Event
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreError, StoreTimeout
 from trystate.impl.store.file import journal
-from trystate.impl.store.file import process_identity as users
 from trystate.impl.store.file.records import MAGIC
 from trystate.impl.store.file.replica import Replica
 from trystate.impl.store.file.store import FileStore
@@ -149,28 +148,6 @@ def test_a_watcher_that_missed_two_rewritings_learns_of_the_loss(path: Path, mon
 # The owner of the file.
 
 
-def test_the_last_of_world_size_deletes_the_file(path: Path) -> None:
-    stores = [FileStore(path, 2), FileStore(path, 2)]
-    clone = stores[0].clone()
-    clone.set("k", "v")
-    stores[0].close()
-    assert (stores[1].get("k"), path.exists()) == (b"v", True)
-    stores[1].close()
-    assert path.exists()
-    clone.close()
-    assert list(path.parent.iterdir()) == []
-
-
-def test_an_operation_that_close_overtakes_does_not_bring_the_file_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = FileStore(path, 1)
-    monkeypatch.setattr(store, "_alive", lambda operation: store.close())
-    with pytest.raises(StoreClosed):
-        store.set("k", "v")
-    assert not path.exists()
-
-
 def test_a_file_of_another_job_is_refused_until_that_job_is_over(path: Path) -> None:
     with FileStore(path, 1, job="one") as store:
         store.set("k", "v")
@@ -191,12 +168,6 @@ def test_a_foreign_file_is_refused_and_not_touched(path: Path, content: bytes) -
     path.write_bytes(content)
     within(5, lambda: FileStore(path), FileRefused, "not a file of a trystate FileStore of this version")
     assert path.read_bytes() == content
-
-
-def test_a_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    for place, reason in [(tmp_path, "directory"), (tmp_path / "no" / "x", "No such"), (tmp_path / "fifo", "regular")]:
-        within(5, lambda: FileStore(place), FileRefused, reason)  # noqa: B023 (called at once)
 
 
 @pytest.mark.parametrize("gone", ["file", "folder", "replaced"])
@@ -233,26 +204,6 @@ def test_damage_under_an_open_store_is_told_and_not_waited_for(path: Path) -> No
             within(5, call, FileRefused, "damaged at byte")
 
 
-def test_a_file_that_may_not_be_deleted_is_left_to_the_next_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str) -> None:
-        raise PermissionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", refuse)
-        with FileStore(path, 1) as store:
-            store.set("k", "v")
-    with FileStore(path, 1) as store:
-        assert store.list_keys() == []
-
-
-def test_a_process_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def vanished(path: Path) -> bytes:
-        raise ProcessLookupError
-
-    monkeypatch.setattr(Path, "read_bytes", vanished)
-    assert users.start_of(os.getpid()) == b""
-
-
 def test_close_sends_home_who_waits(path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         store = FileStore(path, timeout=AMPLE)
@@ -266,15 +217,6 @@ def test_close_sends_home_who_waits(path: Path) -> None:
         assert time.monotonic() - begun < 10  # much less than AMPLE
     with FileStore(path) as again:
         assert again._journal.replica.places == {}
-
-
-def test_a_file_does_not_grow_with_what_is_overwritten(path: Path) -> None:
-    with FileStore(path) as store:
-        for _ in range(300):
-            store.set("k", bytes(10_000))
-        time.sleep(1.5 * journal.COMPACT_SECONDS_MIN)
-        store.set("k", "")
-        assert path.stat().st_size < 1_500_000  # 3,000,000 bytes were written
 
 
 def test_a_stopped_process_with_the_lock_delays_writers_for_their_timeout(path: Path) -> None:
@@ -315,15 +257,6 @@ def test_an_interrupt_in_a_change_leaves_what_the_file_says(
         assert (store.get("k"), other.get("k")) == (b"1", b"1")
         assert store.add("n", 1) == 1
         assert state(store) == state(other)
-
-
-def test_an_error_names_the_thread_that_was_waited_for(path: Path) -> None:
-    with FileStore(path, timeout=SHORT) as store, ThreadPoolExecutor() as pool:
-        with store._journal.locked("test", 1.0):
-            late = pool.submit(store._journal.locked("set", 0.05).__enter__)
-            with pytest.raises(StoreTimeout, match="another thread of this process"):
-                late.result(20)
-        store.set("k", "1")
 
 
 # The lock: an error of the kernel is quoted, with the remedy; a lock of another process delays little.

@@ -126,11 +126,6 @@ def met(below: HashStore, threads: ThreadPoolExecutor) -> str:
         return str(found[0].prefix)
 
 
-def test_each_group_has_keys_of_its_own(below: HashStore) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        assert len({met(below, threads) for _ in range(5)}) == 5
-
-
 @pytest.mark.parametrize("early", [0, 1])
 def test_a_rank_that_gave_up_names_the_missing_and_misses_the_next_group(below: HashStore, early: int) -> None:
     with ThreadPoolExecutor(2) as threads:
@@ -139,13 +134,6 @@ def test_a_rank_that_gave_up_names_the_missing_and_misses_the_next_group(below: 
         ):
             meet(below, early, seconds=0.1)
         met(below, threads)
-
-
-def test_a_rank_that_comes_again_takes_the_place_of_its_earlier_call(below: HashStore) -> None:
-    """The process of the earlier call was killed: it has left its token and no arrival."""
-    below.set("groups-of-2/here/0/1", "of the dead")
-    with ThreadPoolExecutor(2) as threads:
-        assert met(below, threads) == "group-0-of-2"
 
 
 def test_a_rank_that_returns_at_the_release_finds_its_list(below: HashStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +148,6 @@ def test_a_rank_that_returns_at_the_release_finds_its_list(below: HashStore, mon
     monkeypatch.setattr(HashStore, "_arrive", formed_now)
     with meet(below, 1, seconds=5.0) as store:
         assert store.prefix == "group-0-of-2"
-
-
-def test_a_rank_that_was_taken_for_its_earlier_call_is_in_the_next_group(below: HashStore) -> None:
-    """The list has the token of a killed process: that group fails, and no other process is in it."""
-    below.set("groups-of-2/formed/0", "some other")
-    with ThreadPoolExecutor(2) as threads:
-        assert met(below, threads) == "group-1-of-2"
 
 
 def test_a_rank_that_lost_its_connection_after_forming_is_in_the_group(

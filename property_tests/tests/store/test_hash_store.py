@@ -16,11 +16,8 @@ import pytest
 import torch.distributed
 
 from trystate.impl.store.base import Event
-from trystate.impl.store.client import startup as masters
-from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed
+from trystate.impl.store.errors import ConnectionLost, StoreClosed
 from trystate.impl.store.hash import HashStore
-from trystate.impl.store.limits import Limits
-from trystate.impl.store.tcp import TCPStore
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.files import AMPLE, SHORT, opened
 
@@ -100,16 +97,6 @@ def in_child(body: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(status) == 0
 
 
-def test_a_master_of_a_forked_child_does_not_wait_for_one_of_the_parent() -> None:
-    def close_one() -> bool:
-        with TCPStore("127.0.0.1", 0, 1, True, AMPLE, multi_tenant=True) as store:
-            store.set("k", "v")
-        return True
-
-    with masters._lock, masters._starting:
-        assert in_child(close_one)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as watched:
@@ -128,12 +115,3 @@ def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_pat
         event = told.get(timeout=AMPLE.total_seconds())
         assert isinstance(event, Event)
         assert not watch.lost
-
-
-def test_a_value_over_the_limit_is_refused_and_changes_nothing() -> None:
-    with HashStore(limits=Limits(value_bytes=4)) as small:
-        small.append("k", "1234")
-        for change, value in ((small.append, "5"), (small.set, "12345")):
-            with pytest.raises(LimitExceeded):
-                change("k", value)
-        assert small.get("k") == b"1234"

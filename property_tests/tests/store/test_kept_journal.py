@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
-from trystate.impl.store.durable.contents import MARK_BYTES, Frozen, KeptContents
+from trystate.impl.store.durable.contents import MARK_BYTES, KeptContents
 from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.file import records
 from trystate.impl.store.limits import Limits
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors
+from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 
 State = tuple[dict[bytes, bytes], dict[bytes, list[bytes]]]
 Step = tuple[Any, ...]
@@ -162,45 +161,6 @@ def test_a_server_that_is_killed_at_any_byte_loses_nothing_acknowledged() -> Non
         server = crashed(SCRIPT, disk, bytes_=count)
         cut += bool(server.found_by(disk.after_crash(lambda: True)).lines)
     assert cut > whole.bytes_written / 2, "a record that was cut off is said to be"
-
-
-def test_a_first_start_can_end_at_any_call() -> None:
-    for calls in range(12):
-        for survival in ("none", "all", "some"):
-            disk = ForgetfulDisk()
-            disk.calls_left = calls
-            with contextlib.suppress(Crash):
-                Server(disk)
-            assert Server(disk.after_crash(chosen(survival, calls))).states == [({}, {})]
-
-
-def _takes_torn_records(data: bytes, number: Callable[[int], int] = records.unplaced) -> records.Scan:
-    """Takes an incomplete record for a whole record."""
-    found = records.scan(data, number)
-    rest = data[found.used :]
-    if len(rest) > 60:
-        return records.Scan([*found.records, records.Record(records.Kind.SET, 0, (KEY, rest[60:]))], len(data), False)
-    return found
-
-
-POPPED = KeptContents._popped
-MUTANTS: dict[str, Mutant] = {
-    "answered before it is synced": rewritten(Journal.commit, "self.sync()", "pass"),
-    "a torn record is taken": replaced(journals, "scan", _takes_torn_records),
-    "compaction loses what came meanwhile": rewritten(Journal._switched, "file.batch(since)", "file.batch(b'')"),
-    "compaction loses a value": rewritten(
-        Frozen.records, "yield encode(Kind.SET", "if key != b'/other': yield encode(Kind.SET"
-    ),
-    "the snapshot takes the place before it is durable": rewritten(
-        Journal._switched, "self.disk.sync(file.fd)", "pass"
-    ),
-    "the directory is not synced": replaced(ForgetfulDisk, "sync_directory", lambda self, directory: None),
-    "a pop says no place": replaced(KeptContents, "_popped", lambda self, key, place: POPPED(self, key, 0)),
-}
-
-
-def test_a_journal_that_would_lose_something_is_found() -> None:
-    assert survivors(MUTANTS, lambda: crash_at_every_call(again=False)) == []
 
 
 @given(st.data())

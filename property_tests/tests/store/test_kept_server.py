@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -19,20 +18,15 @@ import pytest
 
 from trystate.__main__ import main
 from trystate.exits import Exit
-from trystate.impl.store.client.connection import FIRST_POLL_MS
 from trystate.impl.store.durable import journal as journals
-from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.errors import FileRefused, OutcomeUnknown, StoreError
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, eventually
 from trystate.property_tests.adapters.our_store.wire import Peer, add, get, set_
 from trystate.property_tests.adapters.stores.kept import SECONDS, PlantedDisk, Serving, silent
-from trystate.property_tests.adapters.stores.proxies import Losing
 from trystate.property_tests.support.agents import succeed
-from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.store import TCPStore
 
 PATIENT = CONF.replace("max_attempt=3", "max_attempt=15")  # a server takes seconds to start on a busy machine
@@ -51,45 +45,6 @@ def test_replies_are_durable_and_in_the_order_of_their_connection(tmp_path: Path
             assert silent(reader) and silent(writer)
         assert reader.read(9) == blob(b"1")
         assert writer.read(25) == (1).to_bytes(8, "little") + (2).to_bytes(8, "little") + blob(b"2")
-
-
-def test_a_server_that_answers_sooner_is_found(tmp_path: Path) -> None:
-    """Two mutants: no reply waits, or a reply leaves before its batch is durable."""
-    folders = (tmp_path / str(number) for number in range(9))
-
-    def claim() -> None:
-        folder = next(folders)
-        folder.mkdir()
-        test_replies_are_durable_and_in_the_order_of_their_connection(folder)
-
-    mutants: dict[str, Mutant] = {
-        "nothing waits": replaced(KeptContents, "dirty", property(lambda self: False)),
-        "a batch is not waited for": replaced(KeepingDriver, "begin_batch", _told_at_once),
-    }
-    assert survivors(mutants, claim) == []
-
-
-BEGIN = KeepingDriver.begin_batch
-
-
-def _told_at_once(self: KeepingDriver) -> None:
-    appended = self.contents.appended
-    BEGIN(self)
-    self.durable(appended)
-
-
-def test_one_sync_serves_all_requests_that_came_meanwhile(tmp_path: Path) -> None:
-    disk = PlantedDisk()
-    with Serving(tmp_path / "data", disk) as server, contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(Peer(server.port)) for _ in range(50)]
-        assert all(peer.answers() for peer in peers)
-        with disk.held():
-            for number, peer in enumerate(peers):
-                peer.send(set_(b"/%d" % number, b"v") + get(b"/%d" % number))
-            assert silent(peers[-1])
-            before = disk.syncs
-        assert all(peer.read(9) == blob(b"v") for peer in peers)
-        assert disk.syncs - before <= 3
 
 
 def test_a_failed_disk_takes_back_unacknowledged_changes_and_serves_reads(tmp_path: Path) -> None:
@@ -170,19 +125,6 @@ def test_a_store_that_is_closed_and_served_again_has_all(tmp_path: Path) -> None
         assert server.directory.journal.identity == identity
         assert store.list_keys() == ["a"] and store.get("a") == b"1more"
         assert [store.queue_pop("q") for _ in range(2)] == [b"x", b"y"]
-
-
-def test_a_read_whose_answer_is_lost_late_is_sent_again(tmp_path: Path) -> None:
-    """The connection is lost after the fast path's first poll."""
-    with (
-        Serving(tmp_path / "data") as server,
-        Losing(server.port, seconds=3 * FIRST_POLL_MS / 1000) as proxy,
-        TCPStore("127.0.0.1", proxy.port) as store,
-    ):
-        store.queue_push("q", "x")
-        for read, expected in ((partial(store.queue_len, "q"), 1), (partial(store.check, ["q"]), True)):
-            proxy.loses.set()
-            assert read() == expected and not proxy.loses.is_set()
 
 
 # ---- refused directories and options
@@ -281,20 +223,3 @@ def test_a_job_does_not_notice_that_its_endpoint_was_restarted(tmp_path: Path) -
         a.runs(before + 1, world_size=2)
         assert a.began[-1].restart == 1, "the restart of the worker that failed"
         succeed(a, b)
-
-
-def test_a_large_value_is_read_whole_while_others_write(tmp_path: Path) -> None:
-    value = random.Random(1).randbytes(3_000_000)
-    with Serving(tmp_path / "data") as server, server.store() as store, server.store() as other:
-        store.set("large", value)
-        ends = threading.Event()
-
-        def write() -> None:
-            while not ends.is_set():
-                other.add("n", 1)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        assert all(store.get("large") == value for _ in range(20))
-        ends.set()
-        writer.join()

@@ -14,19 +14,18 @@ from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server import extended, promises, requests, service, unread, watches
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.impl.store.wire import blob
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
-from trystate.model.store.vocabulary import Edition, Query
+from trystate.model.store.vocabulary import Edition
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
 from trystate.property_tests.adapters.our_store.frames import UNKNOWN
-from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp, held
+from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp
 from trystate.property_tests.adapters.our_store.watches import LIMITS
-from trystate.property_tests.adapters.our_store.wire import VALIDATE, Peer, request, set_, wait
+from trystate.property_tests.adapters.our_store.wire import Peer, set_
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
@@ -123,18 +122,6 @@ def test_our_server_ends_in_order_whatever_a_client_leaves_undone() -> None:
 
 
 # ---- deadlines
-
-
-def test_a_reservation_ends_at_the_deadline_that_the_service_names() -> None:
-    for tenths in range(1, 100):  # some of these times have a deadline that is rounded up
-        server = InProcess()
-        server.now = tenths / 10
-        line = server.connect()
-        line.send(VALIDATE + request(Query.QUEUE_PUSH, blob(b"/q"), blob(b"1")) + wait(b"/q"))
-        assert held(server.service)["reservations"] == 1
-        assert server.service.alarm.at is not None
-        server.service.tick(server.service.alarm.at)
-        assert "reservations" not in held(server.service)
 
 
 # ---- services with one fault

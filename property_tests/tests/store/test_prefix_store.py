@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trystate.impl.store.errors import ConnectionLost, LimitExceeded, NotANumber, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import ConnectionLost, LimitExceeded, NotANumber, StoreClosed
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.support.stores.files import AMPLE, opened
 
 HOST = "127.0.0.1"
@@ -32,34 +30,9 @@ def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, 
     assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == same
 
 
-def test_it_nests(below: HashStore) -> None:
-    outer, other = PrefixStore("out", below), PrefixStore("in", below)
-    inner = PrefixStore("in", outer)
-    inner.set("k", "v")
-    assert (below.list_keys(), outer.list_keys(), inner.list_keys()) == (["out/in/k"], ["in/k"], ["k"])
-    assert other.num_keys() == 0
-
-
 def test_it_and_torchs_name_the_same_keys_where_the_prefix_has_no_slash(below: HashStore) -> None:
     PrefixStore("default_pg", below).set("k/0", "v")
     assert dist.PrefixStore("default_pg", below).get("k/0") == b"v"
-
-
-@pytest.mark.parametrize("kind", ["HashStore", "PrefixStore"])
-def test_it_stands_on_torchs_stores(kind: str) -> None:
-    require("barrier")
-    torchs = dist.HashStore() if kind == "HashStore" else dist.PrefixStore("p", dist.HashStore())
-    with PrefixStore("a", torchs, timeout=timedelta(milliseconds=30)) as store:
-        store.set("k", b"\x00\xff")
-        assert (store.get("k"), store.add("n", 3), store.list_keys()) == (b"\x00\xff", 3, ["k", "n"])
-        assert store.compare_set("n", "3", "4") == b"4"
-        store.queue_push("q", "v")
-        assert (store.queue_pop("q"), store.queue_len("q")) == (b"v", 0)
-        for call in (lambda: store.get("no"), lambda: store.queue_pop("q"), lambda: store.barrier("b", 2)):
-            with pytest.raises(StoreTimeout):
-                call()
-        with pytest.raises(StoreTimeout):
-            store.wait(["no"], timedelta(0))
 
 
 def test_closing_it_leaves_the_store_below_open_and_its_clone_too(below: HashStore) -> None:
@@ -72,19 +45,6 @@ def test_closing_it_leaves_the_store_below_open_and_its_clone_too(below: HashSto
     assert (clone.get("k"), below.get("a/k")) == (b"v", b"v")
     clone.close()
     assert below.check(["a/k"])
-
-
-def test_one_that_owns_the_store_below_closes_it(below: HashStore) -> None:
-    PrefixStore.owning("a", below).close()
-    with pytest.raises(StoreClosed):
-        below.check([])
-
-
-def test_a_closed_store_below_is_said_so(below: HashStore) -> None:
-    store = PrefixStore("a", below)
-    below.close()
-    with pytest.raises(StoreClosed, match="HashStore was closed"):
-        store.set("k", "v")
 
 
 @pytest.mark.parametrize("below_kind", ["TCPStore", "FileStore", "HashStore"])
@@ -128,42 +88,6 @@ def test_a_wrong_store_is_refused_as_by_torch(store: Any) -> None:
     with pytest.raises(kind, match=r"pass a torch.distributed.Store") as raised:
         PrefixStore("a", store)
     assert isinstance(raised.value, UsageError)
-
-
-class Least(torch.distributed.Store):  # type: ignore[name-defined, misc]
-    """A store with only the methods that torch's PrefixStore needs for get and set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: dict[str, bytes] = {}
-
-    def set(self, key: str, value: str | bytes) -> None:
-        self.values[key] = value if isinstance(value, bytes) else value.encode()
-
-    def get(self, key: str) -> bytes:
-        if key not in self.values:
-            raise RuntimeError("a timeout")
-        return self.values[key]
-
-
-@pytest.mark.parametrize("prefix", [PrefixStore, dist.PrefixStore])
-def test_it_stands_on_a_store_that_gets_and_sets_alone(prefix: Any) -> None:
-    least = Least()  # torch's PrefixStore keeps only its C++ half
-    store = prefix("a", least)
-    store.set("k", "v")
-    store.multi_set(["l", "m"], ["1", "2"])
-    assert (store.get("k"), store.multi_get(["l", "m"])) == (b"v", [b"1", b"2"])
-    with pytest.raises(StoreTimeout if prefix is PrefixStore else RuntimeError):
-        store.get("none")
-
-
-def test_its_timeout_is_its_own(below: HashStore) -> None:
-    store = PrefixStore("a", below)
-    assert store.timeout == AMPLE
-    store.set_timeout(timedelta(milliseconds=30))
-    assert below.timeout == AMPLE
-    with pytest.raises(StoreTimeout, match=r"get\('k'\): timed out after 30ms.*prefix 'a' in HashStore"):
-        store.get("k")
 
 
 def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> None:

@@ -10,28 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trystate.impl.store.contents.contents import Contents, Refused
+from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.record import passage
 from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state
-from trystate.impl.store.record.passage import AnsweredRequest, ClientRequest, Passage
-from trystate.impl.store.record.recorder import Recorder
-from trystate.impl.store.server import recording
-from trystate.impl.store.server.blocking import Blocking
-from trystate.impl.store.server.fast_path import FAST_PATHS
-from trystate.impl.store.server.promises import Promises
+from trystate.impl.store.record.passage import ClientRequest, Passage
 from trystate.impl.store.server.recording import (
-    RecordedBlocking,
-    RecordedPromises,
-    RecordedRequest,
-    RecordedWatches,
     RecordingService,
 )
-from trystate.impl.store.server.service import Service
-from trystate.impl.store.server.watches import Watches
-from trystate.impl.store.wire import MAGIC, U32, blob, counted
+from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors
 from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, sent
 from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, judged, recorder
 from trystate.property_tests.support.stores.rooms import (
@@ -55,7 +42,7 @@ from trystate.property_tests.support.stores.rooms import (
 from trystate.property_tests.support.stores.sieges import mutated, requests, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
-OURS, ABSENT = b"trystate/job/state", b"\x00absent"
+OURS, ABSENT, SLOT = b"trystate/job/state", b"\x00absent", b"/ft_rendezvous_barrier:job:slot_1"
 
 
 class Recorded:
@@ -75,7 +62,7 @@ def at(c: int, op: str, **fields: Any) -> Line:
     return {"c": c, "op": op, **fields}
 
 
-STATE_, NEWS_ = STATE.decode(), NEWS.decode()
+STATE_, NEWS_, SLOT_ = STATE.decode(), NEWS.decode(), SLOT.decode()
 KEYS = {"key": NEWS_, "keys": [NEWS_, "/elsewhere"]}
 # The recorded keys, the limits, the bytes of peers 1 and 2, and the lines (for the last two scripts, the last line).
 SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line]]] = {
@@ -101,6 +88,12 @@ SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line
     "a get of ours that is woken reads what woke it": (Keys.RENDEZVOUS, None,
         [(2, xget(-1, NEWS)), (1, set_(NEWS, b"host"))],
         [at(2, "wait"), at(1, "set", v=1), at(2, "go"), at(2, "get", v=1)]),
+    "keys of NVRx's barrier are recorded with their values": (Keys.RENDEZVOUS, None,
+        [(1, set_(SLOT, b"1") + multi_set(SLOT, b"2", b"/a", b"3") + compare(SLOT, b"2", b"4") + get(SLOT))],
+        [at(1, "set", key=SLOT_, size=1, value="1", v=1),
+         at(1, "multi_set", keys=[SLOT_], sizes=[1], values=["2"], vs=[2]),
+         at(1, "compare_set", key=SLOT_, size=1, value="4", expected="2", won=True, v=3),
+         at(1, "get", key=SLOT_, v=3)]),
     "keys of others are not recorded": (Keys.RENDEZVOUS, None,
         [(1, set_(b"/a", b"torch.rendezvous. is in its value") + get(b"/a") + push(b"/q", b"") + pop(b"/q"))], []),
     "a refused request says why and counts no version": (Keys.ALL, None,
@@ -160,16 +153,6 @@ def test_a_wait_that_ends_without_its_key_says_why() -> None:
         assert lines[:2] == [("wait", None), ("stop", why)] and lines[2:] == [("close", None)] * (why == "closed")
 
 
-def test_a_handshake_is_not_recorded() -> None:
-    sink, made = recorder(Keys.RENDEZVOUS)
-    peer = Room(secret=b"the secret", kind=partial(RecordingService, made)).peer(validated=False)
-    peer(plain(Query.VALIDATE, U32.pack(MAGIC)) + plain(Query.CHECK, counted([b"trystate/extensions/1"])))
-    peer(
-        extended(Extension.HELLO, U32.pack(1)) + extended(Extension.PROVE, blob(b"n" * 32), blob(b"torch.rendezvous."))
-    )
-    assert [line["op"] for line in sink.take()] == ["open", "close"]
-
-
 def test_a_value_is_recorded_only_if_that_was_asked_for() -> None:
     for values in (False, True):
         here = Recorded(Keys.ALL, values)
@@ -211,26 +194,6 @@ def test_lost_lines_are_counted_and_what_is_needed_is_repeated() -> None:
     lines = here.lines()
     assert lines[0] == {"c": 0, "op": "lost", "lines": 4}  # includes the last line, which is repeated below
     assert [(line["op"], line.get("v")) for line in lines[1:]] == [("open", None), ("open", None), ("write", 2)]
-
-
-@pytest.mark.parametrize(
-    ("key", "state"),
-    [
-        (b"torch.rendezvous.job", True),
-        (b"/torch.rendezvous.team/job", True),
-        (b"/torch.rendezvous.v1.2", True),
-        (b"/some/prefix/torch.rendezvous.job", True),
-        (b"torch.rendezvous.job.0/MASTER_ADDR", False),
-        (b"torch.rendezvous.job.0/torchelastic/role_info/1", False),
-        (b"trystate/job/state", True),
-        (b"/trystate/job/state", True),
-        (b"/trystate/job/news/12", False),
-        (b"/trystate/rpc/0/state", False),
-        (b"/default_pg/0//cpu//0/1", False),
-    ],
-)
-def test_a_state_is_known_by_its_key(key: bytes, state: bool) -> None:
-    assert is_state(key) is state
 
 
 # ---- recording changes no answer, and the record agrees with the store
@@ -358,36 +321,6 @@ def test_the_proxys_record_is_the_servers(cut: int) -> None:
         assert found[0] == found[1] != []
 
 
-def test_a_wait_counts_as_blocked_only_when_it_is_not_answered_for_a_while() -> None:
-    here = Through()
-    (asked,) = here(1, wait(NEWS))
-    assert here.lines()[1] == []
-    here.passages[1].impatient(asked)
-    here(0, set_(NEWS, b""))
-    (quick,) = here(1, wait(NEWS))
-    here.passages[1].impatient(quick)  # the wait is already answered
-    assert [(line["c"], line["op"]) for line in here.lines()[1]] == [(2, "wait"), (1, "set"), (2, "go")]
-
-
-def test_a_wait_that_is_cancelled_or_whose_client_goes_is_stopped() -> None:
-    here = Through()
-    for end in (lambda: here(1, CANCEL), lambda: here.passages[1].closed()):
-        (asked,) = here(1, wait(NEWS))
-        here.passages[1].impatient(asked)
-        end()
-        here.recorder.flush()
-    ends = [(line["op"], line.get("why")) for line in here.lines()[1]]
-    assert ends == [("wait", None), ("stop", "cancelled"), ("wait", None), ("stop", "closed"), ("close", None)]
-
-
-def test_a_cancellation_that_comes_too_late_is_understood() -> None:
-    here = Through()
-    here(0, set_(NEWS, b""))
-    here(1, wait(NEWS) + CANCEL)
-    here(1, get(NEWS))
-    assert here.passages[1].followed and here.lines()[1][-1]["op"] == "get"
-
-
 def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
     here = Through()
     past = here.room.peer()
@@ -465,71 +398,3 @@ def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[
 
 
 # ---- mutants
-
-
-def _scripted() -> None:
-    """Run the scripts above until one fails."""
-    for name in SCRIPTS:
-        _follows(name)
-    test_a_wait_that_ends_without_its_key_says_why()
-    test_lost_lines_are_counted_and_what_is_needed_is_repeated()
-
-
-def _nothing(*_: Any) -> None:
-    """A step that is left out."""
-
-
-def _refusals_count(request: RecordedRequest, said: int, refusal: Refused) -> None:
-    request.say(error=refusal.status.name)
-    request.done()
-
-
-SCRIPTED: dict[str, Mutant] = {
-    "versions are not counted": replaced(Recorder, "written", _nothing),
-    "a deleted key keeps its version": replaced(Recorder, "deleted", _nothing),
-    "whoever is woken is not said": replaced(RecordedBlocking, "unblock", Blocking.unblock),
-    "who waits is not said": replaced(RecordedBlocking, "_block", Blocking._block),
-    "a write is said behind what it causes": replaced(RecordedRequest, "before", _nothing),
-    "the usual requests are not looked at": replaced(recording, "BY_FRAME", FAST_PATHS),
-    "our states are not recorded": replaced(recording, "OURS", b"\xff" * 9),
-    "a request that arrives in pieces is not recorded": replaced(RecordingService, "_do", Service._do),
-    "what was refused counts": replaced(RecordedRequest, "refused", _refusals_count),
-    "an event is not said": replaced(RecordedWatches, "tell", Watches.tell),
-    "a reservation is not said": replaced(RecordedPromises, "reserve", Promises.reserve),
-    "a promise has no versions": replaced(RecordedRequest, "promised", _nothing),
-    "nothing is repeated": replaced(Recorder, "_again", lambda self: []),
-    "a returned element is not said": replaced(RecordedPromises, "give_up", Promises.give_up),
-    "a wait that ends with its session is not said": rewritten(Recorder.ends, "is not None", "is not None and not why"),
-}
-
-
-def test_each_mistake_of_the_recording_is_noticed_by_a_script() -> None:
-    assert survivors(SCRIPTED, _scripted) == []
-    assert judged(), "the records of some have answers that no store gives"
-
-
-def _passed() -> None:
-    """Run the proxy's tests above until one fails."""
-    test_the_proxys_record_is_the_servers(0)
-    test_a_wait_counts_as_blocked_only_when_it_is_not_answered_for_a_while()
-    test_a_wait_that_is_cancelled_or_whose_client_goes_is_stopped()
-    test_a_cancellation_that_comes_too_late_is_understood()
-    test_a_value_that_came_past_the_proxy_is_said_to_be_unseen()
-
-
-MISTAKES: dict[str, Mutant] = {
-    "values are not compared with those seen": replaced(AnsweredRequest, "_found", _nothing),
-    "a value that came past is not said": replaced(AnsweredRequest, "_unseen", _nothing),
-    "a look is taken for a write": replaced(AnsweredRequest, "_looks", _nothing),
-    "a wait is never said": replaced(Passage, "impatient", _nothing),
-    "a set is recorded by its answer": replaced(passage, "SILENT", frozenset()),
-    "a cancelled wait has two answers": replaced(passage, "WAITING", frozenset()),
-    "events are answers": replaced(passage, "EXTENDED", frozenset()),
-    "writes are not counted": replaced(Recorder, "written", _nothing),
-    "who goes on is not said": rewritten(Recorder.ends, "is not None", "is not None and why"),
-}
-
-
-def test_each_mistake_of_a_passage_is_noticed_by_a_script() -> None:
-    assert survivors(MISTAKES, _passed) == []
-    assert judged(), "the records of some have answers that no store gives"

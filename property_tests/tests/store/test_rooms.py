@@ -7,35 +7,29 @@ import select
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trystate.impl.rendezvous.encoding import decode, encode_settings
 from trystate.impl.rendezvous.errors import RendezvousStateError
-from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.messages import ANYWAY, BEAT, CLOSE, JOIN, LEAVE, LOOK, Intent, digest
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import Message, RoomConnection
 from trystate.impl.store.contents import rooms as contents
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.driver import KeptConnection
 from trystate.impl.store.errors import ConnectionLost, FileRefused, StoreError
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.passage import Passage
-from trystate.impl.store.server.driver import Connection
 from trystate.impl.store.server.fast_path import EXTENDED
 from trystate.impl.store.server.recording import RecordingService
-from trystate.impl.store.server.rooms import Rooms
 from trystate.impl.store.wire import ROOMS, U32, VERSION, blob
 from trystate.model.store.vocabulary import Extension, Status
 from trystate.monitor import record
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.shared_state import Protocol
 from trystate.property_tests.adapters.our_store.wire import append, compare_set, delete, put
-from trystate.property_tests.adapters.stores.kept import PlantedDisk, Serving
-from trystate.property_tests.support.mutants import replaced, rewritten, survives, survivors
+from trystate.property_tests.adapters.stores.kept import Serving
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.recorded import recorder
 from trystate.property_tests.support.stores.rooms import OK, VALIDATE, Room, extended, get, push, set_
@@ -111,15 +105,6 @@ def test_a_room_that_may_not_begin_is_refused(limits: Limits, before: bytes, why
     assert room.service.contents.values == values and b"job" not in room.service.contents.rooms
 
 
-def test_a_member_that_leaves_too_much_unread_is_closed() -> None:
-    room = Room(Limits(unsent_bytes=1000))
-    slow, other = room.peer(), room.peer()
-    slow(ask(join("a")))
-    room.hold(slow.line, 1001)
-    other(ask(join("b")))
-    assert slow.closed and not other.closed and "its 1001 unread bytes exceed 1000" in room.log[0]
-
-
 def test_the_record_of_a_room_is_explained_as_one_of_its_key() -> None:
     sink, made = recorder()
     room, follower = Room(kind=partial(RecordingService, made)), Follower(Protocol.OURS)
@@ -168,36 +153,6 @@ def test_a_finished_room_gives_way_to_a_new_one() -> None:
     a_finished_room_gives_way()
 
 
-MUTANTS: dict[str, Any] = {
-    "a room with a node is forgotten": (
-        a_finished_room_gives_way,
-        rewritten(rooms.Room.is_finished, "not self._peers", "True"),
-    ),
-    "a room is forgotten within the window of its nodes": (
-        a_finished_room_gives_way,
-        rewritten(rooms.Room.is_finished, "silent >= t.settings.expiry_seconds", "True"),
-    ),
-    "a room that is not closed is forgotten": (
-        a_finished_room_gives_way,
-        rewritten(rooms.Room.is_finished, "t.closed is not None", "True"),
-    ),
-    "the key of a room is not guarded": (
-        test_no_client_changes_the_key_of_a_room,
-        rewritten(contents.keep, "contents.guarded.add(key_of(run_id))", "pass"),
-    ),
-    "unread notices have no limit": (
-        test_a_member_that_leaves_too_much_unread_is_closed,
-        rewritten(Rooms.tell, " or self.replies.overflowed(session)", ""),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_found(name: str) -> None:
-    claim, mutant = MUTANTS[name]
-    assert not survives(mutant, claim)
-
-
 def test_a_proxy_hides_the_rooms_of_a_server() -> None:
     hello = extended(Extension.HELLO, U32.pack(VERSION))
     answer = Room().peer()(hello)
@@ -220,27 +175,6 @@ def heard(connection: RoomConnection, count: int) -> list[Message]:
         select.select([connection], [], [], 20.0)
         found += connection.receive()
     return found
-
-
-def nothing_is_sent_before_it_is_durable(path: Path) -> None:
-    disk = PlantedDisk()
-    with Serving(path, disk) as server, server.store() as store:
-        one, two = (RoomConnection.open(store, "job", 20.0) for _ in range(2))
-        one.send(join("a"))
-        heard(one, 1)
-        with disk.held():
-            two.send(join("b"))
-            assert select.select([one, two], [], [], 0.1)[0] == []
-        assert [each.status for each in (*heard(one, 1), *heard(two, 2))] == [Status.NOTICE, Status.OK, Status.NOTICE]
-        size = server.directory.journal.file.end
-        one.send(BEATS)
-        assert heard(one, 1)[0].status == Status.OK and server.directory.journal.file.end == size
-
-
-def test_an_answer_and_a_notice_wait_for_the_disk(tmp_path: Path) -> None:
-    nothing_is_sent_before_it_is_durable(tmp_path / "right")
-    early = {"a notice is sent before its change is on disk": replaced(KeptConnection, "send", Connection.send)}
-    assert survivors(early, partial(nothing_is_sent_before_it_is_durable, tmp_path / "early")) == []
 
 
 @pytest.mark.parametrize("compacted", [False, True])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
-import gc
 import os
 import signal
 import socket
@@ -20,14 +17,10 @@ from typing import Any
 import pytest
 
 from trystate.impl.store.limits import MIB, Limits
-from trystate.impl.store.server.driver import Acceptor
-from trystate.impl.store.server.embedding import YOUNGER_COLLECTIONS, collect_rarely
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.impl.store.wire import U64, counted
 from trystate.model.errors import UsageError
-from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.jobs import alive
-from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, get, request, set_, wait
+from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, get, set_, wait
 from trystate.property_tests.support.stores.client.common import until
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -91,49 +84,12 @@ def test_a_peer_that_never_reads_is_closed_at_its_bound(loop: str, log: Lines) -
         assert good.answers()
 
 
-def test_a_peer_that_reads_slowly_gets_all_of_it(loop: str, log: Lines) -> None:
-    with in_thread(log) as server, Peer(server.port) as slow:
-        value, times = os.urandom(MIB), 24
-        slow.send(set_(b"/large", value) + get(b"/large") * times)
-        time.sleep(0.1)
-        answer = U64.pack(len(value)) + value
-        for _ in range(times):
-            assert slow.read(len(answer)) == answer
-        assert slow.answers()
-    assert not log
-
-
 def served(port: int) -> bool:
     try:
         with Peer(port) as peer:
             return peer.answers()
     except (EOFError, ConnectionError):
         return False
-
-
-async def turned_away(log: list[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        acceptor = Acceptor(listener, log.append)
-        acceptor.opening.add(asyncio.ensure_future(asyncio.sleep(0)))
-        acceptor.connections["peer"] = None
-        acceptor.turn_away(OSError(errno.EMFILE, "Too many open files"))
-        acceptor.stop_accepting()
-        await asyncio.gather(*acceptor.opening)
-
-
-def test_connections_that_are_being_opened_count_as_connections() -> None:
-    log: list[str] = []
-    asyncio.run(turned_away(log))
-    assert log[0].startswith("cannot accept: Too many open files, with 2 connections; newcomers are turned away")
-
-
-def test_a_process_that_only_serves_rarely_walks_through_all_objects() -> None:
-    before = gc.get_threshold()
-    collect_rarely()
-    changed = gc.get_threshold()
-    gc.set_threshold(*before)
-    assert changed == (*before[:2], YOUNGER_COLLECTIONS) and before[2] < YOUNGER_COLLECTIONS
 
 
 @LINUX
@@ -300,16 +256,6 @@ def test_a_signal_to_the_whole_group_is_the_parents_to_handle() -> None:
         time.sleep(0.2)
         assert served(server.port)
     assert not server.running
-
-
-def test_replies_that_nobody_reads_are_bounded_together(log: Lines) -> None:
-    with in_thread(log, unsent_bytes_total=24 * MIB) as server, contextlib.ExitStack() as peers:
-        slow = [peers.enter_context(Peer(server.port)) for _ in range(3)]
-        slow[0].send(b"".join(set_(b"/%d" % n, bytes(8 * MIB)) for n in range(6)))
-        assert slow[0].answers()
-        for n, peer in enumerate(slow):  # one request each, for different values; the system's buffers hold some 6 MiB
-            peer.send(request(Query.MULTI_GET, counted([b"/%d" % (2 * n + k) for k in range(2)])))
-        assert "unread bytes are the most of all sessions" in log.first()
 
 
 def test_connections_beyond_the_limit_are_refused_until_one_ends(log: Lines) -> None:

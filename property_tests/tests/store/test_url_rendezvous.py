@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 
 from trystate import rendezvous
 from trystate.impl.store import urls
-from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreTimeout
+from trystate.impl.store.errors import InvalidArgument, NotSupported
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.urls import HANDLERS, env_rendezvous
 from trystate.model.errors import UsageError
@@ -58,12 +57,6 @@ def met(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list[tupl
         for store, _, _ in triplets:
             stores.enter_context(store)
         yield triplets
-
-
-def test_registering_again_does_nothing() -> None:
-    rendezvous.register()
-    rendezvous.register()
-    assert set(HANDLERS) == {"trystate-env", "trystate-file", "trystate-tcp"}
 
 
 def another(url: str, **_: Any) -> Iterator[Any]:
@@ -118,12 +111,6 @@ def test_a_tcp_url_yields_our_store_with_the_rank_and_size_of_its_query(port: in
 def test_rank_and_world_size_may_be_given_beside_the_url(port: int) -> None:
     with met(f"trystate-tcp://127.0.0.1:{port}?hosted=0", given=[(rank, 3) for rank in range(3)]) as group:
         assert [(rank, world_size) for _, rank, world_size in group] == [(0, 3), (1, 3), (2, 3)]
-
-
-def test_rank_0_brings_the_server_along() -> None:
-    with met(f"trystate-tcp://127.0.0.1:{free_port()}", given=[(0, 2), (1, 2)]) as ((first, _, _), (second, _, _)):
-        first.set("k", "v")
-        assert second.get("k") == b"v"
 
 
 def test_the_environment_says_what_the_query_does_not(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,14 +211,3 @@ def test_master_addr_is_an_ipv6_address_with_or_without_brackets(monkeypatch: py
         monkeypatch.setenv("MASTER_ADDR", "[::1]:29500")
         with pytest.raises(InvalidArgument, match=r"MASTER_ADDR: .* is not a host"):
             next(env_rendezvous("trystate-env://"))
-
-
-def test_the_others_wait_for_rank_0_no_longer_than_their_timeout() -> None:
-    url = "trystate-tcp://127.0.0.1:9?rank=1&world_size=2"
-    with pytest.raises(dist.DistError):
-        next(torch_rendezvous(url, timeout=timedelta(milliseconds=300)))
-
-
-def test_a_rank_0_alone_gives_up_in_time() -> None:
-    with pytest.raises(StoreTimeout):
-        next(torch_rendezvous("trystate-tcp://127.0.0.1:0?rank=0&world_size=2", timeout=timedelta(milliseconds=300)))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
-import socket
-import struct
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,12 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from trystate.impl.store.base import Store
-from trystate.impl.store.client import fast_path
 from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
+from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, within
 from trystate.property_tests.support.stores.client.servers import frozen
 from trystate.store import OutcomeUnknown, StoreTimeout, TCPStore
 
@@ -71,24 +65,6 @@ def test_the_short_ways_say_what_the_long_ones_say(shared: dict[str, Server], ca
             seen.append([outcome(store, call) for call in calls] + [store.multi_get(store.list_keys())])
             assert len(store._client._connections) == 1  # a refusal does not break the connection
     assert seen[0] == seen[1]
-
-
-def test_an_idle_line_to_our_server_is_used_without_the_long_way(
-    ours: TCPStore, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("set", "get", "add", "compare_set", "delete_key", "check"):
-        monkeypatch.setattr(Store, name, None)
-    ours.set(key, "1")
-    assert (ours.get(key), ours.check([key]), ours.add(key, 1)) == (b"1", True, 2)
-    assert (ours.compare_set(key, "2", b"3"), ours.delete_key(key), ours.delete_key(key)) == (b"3", True, False)
-
-
-def test_a_request_that_the_socket_takes_in_pieces_arrives_whole(
-    ours: TCPStore, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fast_path, "_write", lambda fd, data: os.write(fd, data[:3]))
-    ours.set(key, "value")
-    assert (ours.get(key), ours.check([key])) == (b"value", True)
 
 
 def test_get_honours_the_timeout_that_torch_has_set(ours: TCPStore) -> None:
@@ -164,17 +140,6 @@ def alarms(seconds: float) -> Iterator[list[int]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def answering_after(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
-    def serve(connection: socket.socket) -> None:
-        greet(connection)
-        connection.recv(100)
-        time.sleep(seconds)
-        connection.sendall(answer)
-        connection.recv(100)
-
-    return serve
-
-
 @pytest.mark.parametrize("name", ["get", "set"])
 def test_signals_do_not_stretch_the_timeout(shared: dict[str, Server], name: str) -> None:
     """With a timeout of the socket, the kernel would begin a new timeout after each signal."""
@@ -184,13 +149,3 @@ def test_signals_do_not_stretch_the_timeout(shared: dict[str, Server], name: str
         with frozen(server), alarms(0.001) as heard, within(0.2), pytest.raises((OutcomeUnknown, StoreTimeout)):
             operation(store)
         assert len(heard) > 10
-
-
-def test_an_answer_that_is_not_prompt_is_waited_for_within_the_timeout() -> None:
-    answer = struct.pack("<Bq", 0, 5)
-    with peer(answering_after(0.1, answer)) as port, TCPStore(HOST, port, timeout=timedelta(seconds=5)) as store:
-        assert store.add("n", 1) == 5
-    with peer(answering_after(0.5, answer)) as port, TCPStore(HOST, port, timeout=SHORT) as store:
-        with within(0.2), pytest.raises(OutcomeUnknown) as raised:
-            store.add("n", 1)
-        assert raised.value.timed_out

@@ -12,17 +12,13 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.store.contents.contents import Contents
-from trystate.impl.store.operations import DeleteKey
 from trystate.property_tests.adapters.torch_store.server import Server
 from trystate.property_tests.support.stores.client.common import HOST, LACKS, OPERATIONS
 from trystate.store import (
     InvalidArgument,
     InvalidType,
     LimitExceeded,
-    Limits,
     NotSupported,
-    StoreTimeout,
     TCPStore,
 )
 
@@ -92,22 +88,7 @@ def test_the_package_is_imported_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("keys", [{"nobody"}, {"nobody": 1}, (key for key in ["nobody"]), iter(["nobody"])])
-def test_any_collection_of_keys_will_do(ours: TCPStore, keys: Any) -> None:
-    with pytest.raises(StoreTimeout, match=r"wait\('nobody'\)"):
-        ours.wait(keys, timedelta(0))
-
-
 @pytest.mark.parametrize("name", ["wait", "multi_get", "check"])
 def test_a_wrong_collection_of_keys_is_refused(ours: TCPStore, name: str) -> None:
     with pytest.raises(InvalidType, match=f"{name}: keys is a int"):
         getattr(ours, name)(5)
-
-
-def test_a_delete_changes_only_what_has_a_value() -> None:
-    contents = Contents(Limits())
-    assert not DeleteKey(b"k").changes(contents)
-    contents.push(b"k", b"an element")
-    assert not DeleteKey(b"k").changes(contents)
-    contents.set(b"k", b"")
-    assert DeleteKey(b"k").changes(contents)

@@ -6,24 +6,18 @@ import contextlib
 import inspect
 import re
 import socket
-import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 
-from trystate.impl.store.client.client import Client
 from trystate.impl.store.server import embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
-from trystate.model.store.vocabulary import Status
-from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.adapters.torch_store.server import Server
 from trystate.property_tests.support.stores.client.common import (
     AGREED,
@@ -31,14 +25,12 @@ from trystate.property_tests.support.stores.client.common import (
     SHORT,
     greet,
     peer,
-    until,
     within,
 )
 from trystate.store import (
     AddressRefused,
     ConnectionLost,
     Limits,
-    NotSupported,
     SecretRefused,
     StoreTimeout,
     TCPStore,
@@ -88,59 +80,7 @@ def test_a_server_that_cannot_prove_the_secret_is_refused() -> None:
         TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
 
 
-def greeting_with(answer: bytes, heard: list[bytes]) -> Callable[[socket.socket], None]:
-    """A peer that answers HELLO with `answer` and records the next bytes."""
-
-    def serve(connection: socket.socket) -> None:
-        greet(connection, answer)
-        heard.append(connection.recv(1000))
-
-    return serve
-
-
-def test_another_version_of_a_server_is_not_taken_for_another_secret() -> None:
-    answer = bytes([Status.REFUSED]) + blob(b"version 1 of the extensions; this server has 2: install one")
-    with peer(greeting_with(answer, [])) as port, pytest.raises(NotSupported, match="this server has 2"):
-        TCPStore(HOST, port, timeout=timedelta(seconds=5))
-
-
-@pytest.mark.parametrize("size", [0, 5, 33, 1 << 29])
-def test_nothing_is_proved_to_a_challenge_of_another_length(size: int) -> None:
-    heard: list[bytes] = []
-    answer = struct.pack("<BBQ", 0, 1, size) + bytes(min(size, 100)) + bytes(24)
-    with peer(greeting_with(answer, heard)) as port:
-        with within(0), pytest.raises(ConnectionLost, match=str(size)):
-            TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
-        until(lambda: bool(heard))
-    assert heard == [b""]
-
-
 # Masters and workers.
-
-
-def test_a_master_waits_for_its_workers() -> None:
-    with TCPStore(HOST, 0, 1, True) as alone, ThreadPoolExecutor() as threads:
-        port = alone.port
-        assert alone.check([])
-        workers = [threads.submit(TCPStore, HOST, port, 3) for _ in range(2)]
-        for each in workers:
-            each.result(5).close()
-
-
-def come_as_torchs_worker(told: Connection, port: int) -> None:
-    TorchTCPStore(HOST, port, 3)
-    told.send("counted")
-
-
-def test_a_master_gets_all_workers_of_both_makes() -> None:
-    listener = socket.create_server((HOST, 0))
-    port = listener.getsockname()[1]
-    with ThreadPoolExecutor() as threads, Child(come_as_torchs_worker, port) as torchs:
-        worker = threads.submit(TCPStore, HOST, port, 3, timeout=timedelta(seconds=30))
-        with TCPStore(HOST, port, 3, True, timedelta(seconds=30), master_listen_fd=listener.detach()) as master:
-            assert master.port == port
-            worker.result(30).close()
-            assert torchs.hear(30) == "counted"
 
 
 def test_a_failed_master_reports_its_workers_and_leaves_no_server() -> None:
@@ -161,27 +101,6 @@ def test_a_store_has_its_host_and_of_port_0_the_port_that_was_found(make: Any) -
         assert master.get("key") == b"value"
         assert (master.host, worker.host) == (HOST, HOST)
         assert master.port == worker.port != 0
-
-
-@pytest.mark.parametrize("master", [TCPStore, TorchTCPStore])
-@pytest.mark.parametrize(("world_size", "waits"), [(None, True), (-1, True), (-7, True), (2, False)])
-def test_where_no_number_is_given_nobody_counts_or_is_waited_for(
-    master: Any, world_size: int | None, waits: bool
-) -> None:
-    """A negative number does not count, and no number counts with wait_for_workers=False."""
-    options: dict[str, Any] = {"timeout": timedelta(seconds=30), "wait_for_workers": waits}
-    with within(10), closed_at_end(master(HOST, 0, world_size, True, **options)) as store:
-        for client in (TCPStore, TorchTCPStore):
-            with closed_at_end(client(HOST, store.port, world_size, False, **options)) as one:
-                assert one.num_keys() == 0
-        assert store.num_keys() == 0
-
-
-@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
-def test_a_master_of_two_that_is_alone_counts_itself_and_gives_up(make: Any) -> None:
-    """A given number counts, unlike the numbers above."""
-    with pytest.raises(dist.DistStoreError, match="1/2 clients joined"):
-        make(HOST, 0, 2, True, timeout=timedelta(seconds=2))
 
 
 @contextlib.contextmanager
@@ -223,18 +142,6 @@ def test_a_master_in_a_worker_uses_the_server_of_its_agent(
     assert agent.running
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("MASTER_PORT", "1"),  # the agent serves elsewhere
-    ("TORCHELASTIC_USE_AGENT_STORE", "true"),  # torch writes and accepts only "True"
-])  # fmt: skip
-def test_a_master_does_not_take_the_server_of_another_for_its_agents(
-    agent: TCPStoreServer, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(AddressRefused, match="Address already in use"):
-        TCPStore(HOST, agent.port, 1, True)
-
-
 @pytest.mark.parametrize(("host", "why"), [
     (HOST, "Address already in use; stop the process that uses it"),
     ("nosuch.invalid", "unknown host 'nosuch.invalid'"),
@@ -274,22 +181,3 @@ def test_the_timeout_covers_the_start_of_the_masters_server(monkeypatch: pytest.
             for each in starting:
                 with pytest.raises(StoreTimeout, match=r"after 0\.5 s"):
                     each.result(10)
-
-
-def test_a_master_with_a_timeout_of_zero_looks_once() -> None:
-    with TCPStore(HOST, 0, 1, True, timedelta(0)) as alone:
-        assert alone.check([])
-    with within(0.5), pytest.raises(StoreTimeout, match="1/2 clients joined"):
-        TCPStore(HOST, 0, 2, True, timedelta(0))
-
-
-def test_a_last_attempt_that_runs_out_of_time_does_not_hide_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(_: Client, seconds: float) -> None:
-        if seconds > 0.3:
-            raise OSError("Name or service not known")
-        time.sleep(max(seconds, 0.0))
-        raise TimeoutError("the resolver did not answer")
-
-    monkeypatch.setattr(Client, "open", opened)
-    with pytest.raises(ConnectionLost, match="Name or service not known"):
-        TCPStore("no.such.host.invalid", 1, timeout=timedelta(seconds=1))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -35,16 +33,6 @@ def test_a_callback_may_use_the_store_watch_and_cancel(ours: TCPStore, key: str)
     ours.delete_key(key)
     until(lambda: len(seen) == 5)
     assert seen == ["first 1", "done", "second UPDATED", "second APPENDED", "second DELETED"]
-
-
-def test_cancelling_one_watch_of_a_key_leaves_the_others(ours: TCPStore, key: str) -> None:
-    told: list[int] = []
-    watches = [ours.watch_key(key, partial(lambda i, _: told.append(i), i)) for i in range(3)]
-    watches[1].cancel()
-    watches[1].cancel()
-    ours.set(key, "1")
-    until(lambda: len(told) == 2)
-    assert sorted(told) == [0, 2]
 
 
 @pytest.mark.parametrize("end", ["killed", "frozen"])
@@ -89,37 +77,3 @@ def test_a_watch_that_times_out_leaves_the_others(shared: dict[str, Server], key
         until(lambda: len(told) >= 4)
         assert told == [*((f"{key}-{n}", str(n).encode()) for n in range(3)), (f"{key}-late", b"of a later one")]
         assert not any(watch.lost for watch in watches)
-
-
-def test_no_callback_runs_after_close_returned(shared: dict[str, Server], key: str) -> None:
-    told: list[Any] = []
-
-    def slow(event: Any) -> None:
-        time.sleep(0.05)
-        told.append(event)
-
-    with TCPStore(HOST, shared["ours"].port) as store, TCPStore(HOST, shared["ours"].port) as other:
-        watch = store.watch_key(key, slow, told.append)
-        for _ in range(10):
-            other.add(key, 1)
-        until(lambda: bool(told))
-        store.close()
-        count = len(told)
-        time.sleep(0.3)
-        assert len(told) == count < 10
-        assert watch.cancelled
-
-
-def test_a_callback_may_close_its_store(shared: dict[str, Server], key: str) -> None:
-    closed: list[bool] = []
-    # Another store writes, because this store may be closed before the answer to its own write arrives.
-    with TCPStore(HOST, shared["ours"].port) as store, TCPStore(HOST, shared["ours"].port) as writer:
-
-        def close(event: Any) -> None:
-            store.close()
-            closed.append(True)
-
-        store.watch_key(key, close)
-        writer.set(key, "1")
-        with within(0):
-            until(lambda: bool(closed))

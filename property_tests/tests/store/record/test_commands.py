@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import socket
 import threading
@@ -16,11 +15,6 @@ import pytest
 import torch.distributed as dist
 
 import trystate.store
-from trystate.__main__ import main
-from trystate.exits import Exit
-from trystate.impl.store.wire import blob
-from trystate.model.store.vocabulary import Query
-from trystate.property_tests.adapters.our_store.wire import VALIDATE, get, request
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.recorded import Recorded, Replayed
@@ -91,40 +85,6 @@ def test_clients_before_any_server_are_answered_and_recorded_in_its_order(
     assert "unfollowed" not in ops and found[0]["by"] == "store proxy" and ops[-1] == "end"
 
 
-def test_a_proxy_forwards_requests_on_a_state_one_at_a_time(tmp_path: Path) -> None:
-    """The proxy holds the second request until the server has answered the first, or for a second at most."""
-    wish = request(Query.COMPARE_SET, blob(b"/torch.rendezvous.job"), blob(b""), blob(b"x"))
-    with socket.create_server((HOST, 0)) as server, Recorded(
-        tmp_path / "r", "proxy", "--to", f"{HOST}:{server.getsockname()[1]}"
-    ) as proxy, contextlib.ExitStack() as stack:  # fmt: skip
-        clients, behind = [], []
-        for _ in range(2):
-            clients.append(stack.enter_context(socket.create_connection((HOST, proxy.port))))
-            behind.append(stack.enter_context(server.accept()[0]))
-            clients[-1].sendall(VALIDATE)
-            assert behind[-1].recv(100) == VALIDATE
-            behind[-1].settimeout(0.3)
-        for answered in (True, False):
-            clients[0].sendall(wish)
-            assert behind[0].recv(1000) == wish
-            clients[1].sendall(get(b"/other") + wish)
-            assert behind[1].recv(1000) == get(b"/other")
-            with pytest.raises(TimeoutError):
-                behind[1].recv(1000)
-            began = time.monotonic()
-            if answered:
-                behind[0].sendall(blob(b"x"))
-            behind[1].settimeout(5)
-            assert behind[1].recv(1000) == wish
-            assert (time.monotonic() - began > 0.4) is not answered
-            behind[1].settimeout(0.3)
-            behind[1].sendall(blob(b"") + blob(b"y"))
-        clients[0].close()
-        lines = proxy.end()
-    found = [(line["c"], line["op"], line.get("v")) for line in lines if line["op"] in ("write", "refused")]
-    assert found[:3] == [(1, "write", 1), (0, "write", 2), (2, "refused", 2)]
-
-
 def _all(sock: socket.socket) -> bytes:
     sock.settimeout(10)
     found = b""
@@ -142,28 +102,3 @@ def test_a_store_that_is_not_there_ends_the_connection_and_is_said(tmp_path: Pat
         proxy.process.send_signal(signal.SIGTERM)
         said = proxy.process.communicate(timeout=20)[1]
     assert f"the store at {HOST}:{port} cannot be reached" in said and proxy.process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("argv", "why"),
-    [
-        (
-            ["serve", "--record", "/no/such/folder/r"],
-            "--record /no/such/folder/r: No such file or directory; give a file",
-        ),
-        (["serve", "--record-values"], "--record-values needs a record: name its file with --record FILE"),
-        (["proxy", "--record", "r"], "the following arguments are required: --to"),
-        (["proxy", "--to", "127.0.0.1:1"], "the following arguments are required: --record"),
-        (["proxy", "--to", "127.0.0.1", "--record", "r"], "'127.0.0.1' has no port from 0 to 65535; give host:port"),
-        (["proxy", "--to", "::1:29500", "--record", "r"], "needs brackets before a port: write [::1]:29500"),
-        (["proxy", "--to", "127.0.0.1:1", "--record", "r", "--host", "::1]"], "'::1]' is not a host"),
-        (["proxy", "--to", "127.0.0.1:0", "--record", "r"], "'127.0.0.1:0' has port 0: give the port"),
-        (["serve", "--record", "r", "--record-keys", "some"], "invalid choice: 'some'"),
-    ],
-)
-def test_a_record_that_cannot_be_written_is_refused_before_listening(
-    argv: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["store", *argv, *([] if "--port" in argv else ["--port", "0"])]) == Exit.USAGE
-    said = capsys.readouterr()
-    assert why in said.err and "listening" not in said.out and len(said.err.splitlines()) == 1

@@ -1,0 +1,285 @@
+"""Measures a store at the ends of a machine: crowds, a full disk, no descriptor, no memory, no name server, no IPv4.
+
+    python benchmarks/adversity.py [--quick] [--only PART]
+
+Each part starts `trystate store serve` in a process with the limit that the part is about, reaches this limit, and
+checks that each acknowledged write is kept and that other clients are answered. A wrong answer ends the run. The disk
+is a tmpfs in a mount namespace; the host without a name server and the host without IPv4 are network namespaces. These
+three parts need the right to create namespaces (root has it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from common import LOOPBACK, Part, options, run, seconds, show
+from store import Crowd
+
+from trystate.store import TCPStore
+
+TIMEOUT = timedelta(seconds=20)
+SERVE = [sys.executable, "-m", "trystate", "store", "serve"]
+KIB = 1 << 10
+
+
+@dataclass
+class Served:
+    """A server's process, and its port."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def client(self) -> TCPStore:
+        return TCPStore(LOOPBACK, self.port, timeout=TIMEOUT)
+
+    def resident_kib(self) -> int:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def listening(process: subprocess.Popen[str]) -> Served:
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "listening on" in line)
+    return Served(process, int(line.split("listening on ")[1].split(",")[0].rpartition(":")[2]))
+
+
+@contextlib.contextmanager
+def shell(commands: str) -> Iterator[subprocess.Popen[str]]:
+    """Shell commands in a group of processes, which is killed at the end."""
+    argv = ["sh", "-c", commands]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(argv, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=quiet) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def served(*flags: str, limit: str = "true") -> Iterator[Served]:
+    """A server in a process with the limit that a shell command sets."""
+    with shell(f"{limit} && exec {shlex.join([*SERVE, '--port', '0', *flags])}") as process:
+        yield listening(process)
+
+
+def filled(store: TCPStore, size: int) -> tuple[int, str]:
+    """Set values of `size` bytes until one is refused: the number of all acknowledged values, and the error."""
+    for number in range(1 << 20):
+        try:
+            store.set(f"k{number}", value(number, size))
+        except Exception as error:
+            return number, type(error).__name__
+    raise AssertionError(f"{1 << 20} values of {size} bytes were accepted")
+
+
+def value(number: int, size: int) -> bytes:
+    return b"%8d" % number + b"x" * (size - 8)
+
+
+def check(store: TCPStore, count: int, size: int) -> None:
+    """Check that the first `count` values are there."""
+    for number in range(count):
+        assert store.get(f"k{number}") == value(number, size), f"k{number} is lost"
+
+
+# ---- the parts: each yields what it reached, and its figures
+
+
+def crowd(sizes: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    """Clients that connect, meet at a barrier, and remain connected while another client works."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for size in sizes:
+        with served("--connections", str(size + 64)) as server:
+            yield f"{size:,} clients of one server", crowded(server, size)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def crowded(server: Served, size: int) -> str:
+    before, clients = server.resident_kib(), list[Crowd]()
+    connected = seconds(lambda: clients.append(Crowd(server.port, size)))
+    met = seconds(lambda: clients[0].barrier(0))
+    each = (server.resident_kib() - before) / size
+    store = server.client()
+    store.set("key", b"value")
+    gets = sorted(seconds(lambda: store.get("key")) * 1e6 for _ in range(1000))
+    store.close()
+    clients[0].close()
+    return (
+        f"connected in {connected:.1f} s, a barrier of all in {met:.2f} s, {each:.1f} KiB of memory for a client; "
+        f"another client's get: median {statistics.median(gets):.0f} µs, 99 % below {gets[989]:.0f} µs"
+    )
+
+
+def disk(megabytes: int) -> Iterator[tuple[str, str]]:
+    """A journal on a full disk; the server is killed there, and started again."""
+    with tempfile.TemporaryDirectory() as folder:
+        serve = shlex.join([*SERVE, "--port", "0", "--data", f"{folder}/disk/data"])
+        first = f"({serve} & echo $! > {folder}/pid; wait)"
+        inner = (
+            f"mkdir {folder}/disk && mount -t tmpfs -o size={megabytes}m none {folder}/disk && {first}; exec {serve}"
+        )
+        with shell(f"exec unshare -m sh -c {shlex.quote(inner)}") as process:
+            store, size = listening(process).client(), 16 * KIB
+            count, error = filled(store, size)
+            check(store, count, size)
+            os.kill(int(Path(folder, "pid").read_text()), signal.SIGKILL)
+            again = listening(process).client()
+            check(again, count, size)
+            for number in range(count):
+                again.delete_key(f"k{number}")
+            room = filled(again, size)[0]
+    figure = (
+        f"{count:,} values of 16 KiB are acknowledged, the next raises {error}; all are read, also after SIGKILL and a "
+    )
+    figure += f"restart on the full disk; after they are deleted, {room:,} are acknowledged again"
+    yield f"a disk of {megabytes} MiB that is full", figure
+
+
+def descriptors(limit: int) -> Iterator[tuple[str, str]]:
+    """More clients than the process may have descriptors for."""
+    with served(limit=f"ulimit -n {limit}") as server:
+        clients = [server.client()]
+        clients[0].set("key", b"value")
+        refused = ""
+        while not refused:
+            try:
+                clients.append(TCPStore(LOOPBACK, server.port, timeout=timedelta(seconds=1)))
+                clients[-1].set("key", b"value")
+            except Exception as error:
+                refused = type(error).__name__
+        accepted = [store for store in clients if store.get("key") == b"value"]
+        for store in accepted[1:]:
+            store.close()
+        came = seconds(lambda: server.client().get("key"))
+        yield (
+            f"{limit} descriptors of the server's process",
+            (
+                f"{len(accepted)} clients are served, the next one raises {refused} after its timeout; "
+                f"when they leave, a newcomer is served after {came:.2f} s"
+            ),
+        )
+
+
+def memory(megabytes: int) -> Iterator[tuple[str, str]]:
+    """Values of a mebibyte, until the process may not have more memory."""
+    with served(limit=f"ulimit -v {megabytes * KIB}") as server:
+        store, size = server.client(), KIB * KIB
+        count, error = filled(store, size)
+        check(server.client(), count, size)
+        yield (
+            f"{megabytes} MiB of address space for the server's process",
+            (f"{count} values of 1 MiB are acknowledged, the next raises {error}; all are read by another client"),
+        )
+
+
+ASKS = """
+import socket, sys, time, torch.distributed
+from datetime import timedelta
+from trystate.store import TCPStore
+silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+silent.bind(("127.0.0.1", 53))
+make = {"ours": TCPStore, "torch": torch.distributed.TCPStore}[sys.argv[1]]
+began = time.monotonic()
+try:
+    make("node0.cluster", 29500, is_master=False, timeout=timedelta(seconds=3))
+except torch.distributed.DistError as error:
+    print(f"{time.monotonic() - began:.1f} s ({type(error).__name__})")
+"""
+REDUCES = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(ROUNDS):
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    assert ones.item() == dist.get_world_size() == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    time.sleep(0.1)
+dist.destroy_process_group()
+"""
+STEPS = """
+import random, time
+real = time.time
+time.time = lambda: real() + random.choice((-3600, 0, 3600))
+"""
+
+
+def isolated(commands: str, *words: str) -> str:
+    """The output of shell commands in network and mount namespaces whose loopback is up; they must succeed."""
+    argv = ["unshare", "-n", "-m", "sh", "-ec", f"ip link set lo up\n{commands}", "sh", *words]
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.strip()
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """A client whose name server never answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        bind = f'mount --bind {folder}/resolv.conf /etc/resolv.conf\n{sys.executable} -c "$1" $2'
+        ours, torchs = (isolated(bind, ASKS, library) for library in ("ours", "torch"))
+    yield "a name server that does not answer, and a timeout of 3 s", f"the client ends after {ours}; torch's: {torchs}"
+
+
+NODE = f"{shlex.join([sys.executable, '-m', 'trystate', 'run'])} --nnodes 2 --nproc-per-node 1 --rdzv-id job"
+
+
+def six() -> Iterator[tuple[str, str]]:
+    """Two nodes of a job on a host that has only IPv6."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.py").write_text(REDUCES.replace("ROUNDS", "1"))
+        node = f"{NODE} --rdzv-endpoint [::1]:29500 --local-addr ::1 {folder}/job.py"
+        isolated(f"ip -4 addr del 127.0.0.1/8 dev lo\nexport GLOO_SOCKET_IFNAME=lo\n{node} & {node}\nwait $!")
+    yield "a host without IPv4", "`trystate run` with two nodes at [::1]: all_reduce of two workers over gloo is right"
+
+
+def clock() -> Iterator[tuple[str, str]]:
+    """Two nodes of a job; in the processes of one of them each look at the wall clock is an hour off, or is not."""
+    rounds = 200
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.py").write_text(REDUCES.replace("ROUNDS", str(rounds)))
+        Path(folder, "sitecustomize.py").write_text(STEPS)
+        conf = "--rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=3"
+        node = f"{NODE} --rdzv-endpoint 127.0.0.1:29500 --local-addr 127.0.0.1 --max-restarts 3 {conf} {folder}/job.py"
+        isolated(f"{node} & PYTHONPATH={folder}:$PYTHONPATH {node}\nwait $!")
+    yield (
+        "a wall clock that steps by an hour at each look",
+        (f"no lease is lost and no worker restarts in {rounds} rounds of all_reduce, in more than six leases"),
+    )
+
+
+PARTS: dict[str, tuple[Callable[..., Iterator[tuple[str, str]]], tuple[Any, ...], tuple[Any, ...]]] = {
+    "crowd": (crowd, ((2_000, 19_900),), ((2_000,),)),
+    "disk": (disk, (64,), (8,)),
+    "descriptors": (descriptors, (1_024,), (64,)),
+    "memory": (memory, (2_048,), (1_200,)),
+    "names": (names, (), ()),
+    "six": (six, (), ()),
+    "clock": (clock, (), ()),
+}  # fmt: skip
+
+
+def shown(name: str) -> Part:
+    part, full, quick = PARTS[name]
+    heads = ["what is reached", "what happens"]
+    return lambda is_quick, _: show(name, heads, [list(row) for row in part(*(quick if is_quick else full))])
+
+
+def main() -> int:
+    parts = {name: shown(name) for name in PARTS}
+    run(options(__doc__, parts, 1).parse_args(), parts, 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

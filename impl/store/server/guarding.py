@@ -1,0 +1,62 @@
+"""Connections whose bytes are sealed: by TLS from the first byte, or bound to the proof of the server's secret.
+
+Rule: the service sees only bytes that were opened. Replies are sealed from the first opened bytes of the peer on. The
+proof of the server, which no layer seals yet, has left before, because the peer waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...host import tls
+from ...host.sealing import Layer
+
+if TYPE_CHECKING:
+    from .driver import Connection
+else:
+    Connection = object
+
+
+class Guarded(Connection):
+    """A mixin for a connection of a driver."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.layer: Layer | None = None if self.driver.tls is None else self.driver.tls.server()
+        self.seals = False
+
+    def data_received(self, data: bytes) -> None:
+        if self.layer is not None:
+            data = self._opened(data)
+            if not data:
+                return
+            self.seals = True
+        super().data_received(data)
+        if self.layer is None and self.session.bound is not None:
+            self.layer = self.session.bound
+            self.service.admit(self.session)
+
+    def _opened(self, data: bytes) -> bytes:
+        assert self.layer is not None
+        try:
+            data = self.layer.opened(data)
+        except OSError as error:
+            data = b""
+            self.service.close(self.session, tls.said(error))
+        if answer := self.layer.answer():
+            super().transmit(answer)
+        if not data:
+            self.driver.settle()
+        return data
+
+    def transmit(self, data: bytes | memoryview) -> None:
+        super().transmit(self.layer.sealed(data) if self.seals and self.layer is not None else data)
+
+    def transmit_parts(self, parts: list[bytes]) -> int:
+        self.transmit(data := b"".join(parts))
+        return len(data)
+
+
+def guarded(kind: type[Connection]) -> type[Connection]:
+    """The same kind of connection, guarded."""
+    return type(f"Guarded{kind.__name__}", (Guarded, kind), {})

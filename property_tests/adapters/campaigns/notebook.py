@@ -1,0 +1,126 @@
+"""The tallies of a campaign in a folder, by kind and commit, and the entries of a ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from trystate.model.errors import UsageError
+
+from ..versions import compared_as
+from .cases import Tally
+from .pieces import Piece
+
+NAME = "campaign.json"
+SEEDS_SHOWN = 8  # number of seeds shown of each property
+
+
+@dataclass(slots=True)
+class Chapter:
+    """The seeds of a kind that are done, as ranges in order, and their tally."""
+
+    done: list[list[int]] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    def add(self, seeds: range, tally: Tally) -> None:
+        merged: list[list[int]] = []
+        for first, stop in sorted([*self.done, [seeds.start, seeds.stop]]):
+            if merged and first <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], stop)
+            else:
+                merged.append([first, stop])
+        self.done = merged
+        self.tally.join(tally)
+
+
+class Notebook:
+    """The chapters of a campaign, in a folder if there is one. Each commit has its own: another commit begins again.
+
+    Raises:
+        UsageError: the folder has a file that is not of a campaign.
+    """
+
+    def __init__(self, folder: Path | None, commit: str, nodes: int | None) -> None:
+        self.commit, self.folder, self._of = commit, folder, f"{commit}{f', {nodes} nodes' if nodes else ''}"
+        self._kept: dict[str, Any] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._kept = _read(folder / NAME)
+        self.chapters = {
+            name: Chapter([[*each] for each in kept["done"]], Tally.of(kept["tally"]))
+            for name, kept in self._kept.get(self._of, {}).items()
+        }
+        self.began = sum(chapter.tally.seeds for chapter in self.chapters.values())
+
+    @property
+    def done(self) -> dict[str, list[list[int]]]:
+        return {kind: chapter.done for kind, chapter in self.chapters.items()}
+
+    def add(self, piece: Piece, tally: Tally) -> None:
+        """Add a piece that is done; the file is whole at each moment."""
+        self.chapters.setdefault(piece.kind, Chapter()).add(piece.seeds, tally)
+        if self.folder is not None:
+            self._kept[self._of] = {k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()}
+            path = self.folder / f"{NAME}.new"
+            path.write_text(json.dumps(self._kept), encoding="utf-8")
+            os.replace(path, self.folder / NAME)
+            for one in tally.found:
+                lines = [f"commit {self.commit}", *one["lines"]]
+                kept = self.folder / f"{piece.kind}-{one['seed']}.txt"
+                kept.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def entries(self, date: str) -> Iterator[dict[str, Any]]:
+        """An entry of a ledger for each kind."""
+        for kind, chapter in self.chapters.items():
+            if not chapter.tally.seeds:
+                continue
+            data = chapter.tally.data()
+            data["found"] = [{name: one[name] for name in ("property", "seed")} for one in data["found"]]
+            yield {"kind": kind, "date": date, "commit": self._of, "torch": compared_as(), "done": chapter.done, **data}
+
+
+def write_ledger(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Append the entries; the same campaign's entry from before it was continued is replaced.
+
+    Raises:
+        UsageError: the file is not a ledger.
+    """
+    kept = _read(path, [])
+
+    def of(one: Mapping[str, Any]) -> tuple[Any, ...]:
+        return one["kind"], one["commit"], one["done"][0][0]
+
+    kept = [
+        one for one in kept if not any(of(one) == of(other) and one["seeds"] <= other["seeds"] for other in entries)
+    ]
+    text = ",\n".join(json.dumps(one) for one in [*kept, *entries])
+    path.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+
+
+def _read(path: Path, nothing: Any = None) -> Any:
+    nothing = {} if nothing is None else nothing
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else nothing
+    except ValueError:
+        found = None
+    if type(found) is not type(nothing):
+        raise UsageError(f"{path} is not a file that trystate simulate has written: give another name")
+    return found
+
+
+def commit_here() -> str:
+    """The commit of this checkout, with + if Python files were changed after it; of a package, its release."""
+    root = Path(__file__).resolve().parents[3]
+    argv = ("git", "-C", str(root))
+    try:
+        head = subprocess.run([*argv, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*argv, "status", "--porcelain", "--", "*.py"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"release {version('trystate')}"
+    return head.stdout.strip() + "+" * bool(changed.stdout.strip())

@@ -1,0 +1,64 @@
+"""docs/ledger.md is made from its files, and names findings, kinds and tests that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trystate import registry
+from trystate.property_tests.adapters.campaigns.cases import Tally
+from trystate.property_tests.adapters.campaigns.kinds import MISSING, kinds
+from trystate.property_tests.adapters.campaigns.simulated import FINDINGS
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+DOCS, TESTS = CHECKOUT / "docs", CHECKOUT / "property_tests" / "tests"
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel has no docs")
+
+
+def texts() -> dict[str, Any]:
+    return tomllib.loads((DOCS / "ledger.toml").read_text(encoding="utf-8"))
+
+
+def test_the_page_is_made_from_its_files() -> None:
+    argv = [sys.executable, str(DOCS / "ledger.py"), "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run python docs/ledger.py: {done.stdout}{done.stderr}"
+
+
+def test_an_entry_is_of_a_kind_and_its_sums_are_right() -> None:
+    for entry in json.loads((DOCS / "ledger.json").read_text(encoding="utf-8")):
+        tally = Tally.of({name: entry[name] for name in Tally.__dataclass_fields__})
+        assert entry["kind"] in kinds()
+        assert sum(stop - first for first, stop in entry["done"]) == tally.seeds > 0
+        assert tally.canaries >= len(tally.silent) and all(times <= tally.seeds for times in tally.shown.values())
+
+
+def test_a_finding_that_no_case_meets_lacks_something_that_is_named() -> None:
+    lacks, numbers = texts()["lacks"], {finding.number for finding in registry.findings().values()}
+    assert lacks.keys() <= numbers and not lacks.keys() & FINDINGS.keys()
+    entries = json.loads((DOCS / "ledger.json").read_text(encoding="utf-8"))
+    met = {number for entry in entries for number in entry["shown"]}
+    assert not met & lacks.keys()
+
+
+def test_a_defect_has_a_test_or_a_campaign_that_exists() -> None:
+    for defect in texts()["defect"]:
+        assert re.fullmatch("[0-9a-f]{8}", defect["mended"])
+        for kept in defect["kept_out"]:
+            path, _, test = kept.partition("::")
+            if test:
+                assert f"def {test}(" in (TESTS / path).read_text(encoding="utf-8"), kept
+            else:
+                assert kept.removeprefix("trystate simulate ") in kinds(), kept
+
+
+def test_the_kinds_of_the_checkout_are_named() -> None:
+    assert set(MISSING) == {name for name, kind in kinds().items() if ".support." in type(kind).__module__}

@@ -1,0 +1,114 @@
+"""A choice of a step is any of its values in a proof: what a search finds for some value is not proved."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Status as Verdict
+from trystate.model.language import *
+from trystate.model.prover.formulas import Formulas
+from trystate.model.prover.induction import Status, possible
+from trystate.model.prover.sizes import any_size
+from trystate.property_tests.support.proofs import proved
+
+S = SymbolicState
+
+
+class Colour(enum.Enum):
+    RED = enum.auto()
+    BLUE = enum.auto()
+    GREEN = enum.auto()
+
+
+class Painters(System):
+    """Each node is painted once, by a step that chooses how."""
+
+    node = index(2)
+    colour = choice(Colour, per="node")
+    wet = flag(per="node")
+    amount = integer(0, 7, per="node")
+    last = integer(0, 7)
+
+    @transition()
+    def paint(self, s: S, node: Expr) -> None:
+        """A node gets one of two colours and an amount, and the other node of the choice dries."""
+        amount, colour, other = s.choose(range(4)), s.choose((Colour.RED, Colour.BLUE)), s.choose(s.node)
+        s.when(s.amount[node] == 0, amount > 0, other != node)
+        s.colour[node], s.amount[node], s.last = colour, amount, amount
+        s.wet[node], s.wet[other] = s.choose(bool), False
+
+    @transition()
+    def mix(self, s: S, node: Expr) -> None:
+        """A pair of a colour and an amount is chosen."""
+        colour, amount = s.choose(((Colour.RED, 5), (Colour.BLUE, 2)))
+        s.when(s.amount[node] > 0, s.colour[node] != Colour.GREEN)
+        s.colour[node], s.last = colour, amount
+
+    @transition()
+    def add(self, s: S, node: Expr) -> None:
+        """A chosen amount is added to an amount."""
+        s.last = s.amount[node] + s.choose(range(3))
+
+    @always()
+    def nothing_is_green(self, s: S) -> Any:
+        """No node is green."""
+        return s.colour.count(Colour.GREEN) == 0
+
+    @always()
+    def amounts_are_small(self, s: S) -> Any:
+        """No amount is above three, and the last one is not above five."""
+        return all_(x <= 3 for x in s.amount) & (s.last <= 5)
+
+    @always()
+    def the_wet_are_painted(self, s: S) -> Any:
+        """A wet node has an amount."""
+        return all_(implies(s.wet[j], s.amount[j] > 0) for j in s.node)
+
+    @always()
+    def nothing_is_blue(self, s: S) -> Any:
+        """False: no node is blue."""
+        return ~s.colour.any(Colour.BLUE)
+
+    @always()
+    def amounts_are_tiny(self, s: S) -> Any:
+        """False: no amount is above two."""
+        return all_(x <= 2 for x in s.amount)
+
+    @always()
+    def the_last_is_not_five(self, s: S) -> Any:
+        """False: the last amount is not five."""
+        return s.last != 5
+
+    @step(on=("paint",))
+    def the_wet_stay(self, before: S, after: S) -> Any:
+        """False: no node dries."""
+        return count(x for x in after.wet) >= count(x for x in before.wet)
+
+
+TRUE = {"nothing_is_green", "amounts_are_small", "the_wet_are_painted"}
+FALSE = {"nothing_is_blue", "amounts_are_tiny", "the_last_is_not_five", "the_wet_stay"}
+
+
+def test_a_choice_may_be_any_of_its_values_and_no_other() -> None:
+    proof = proved(any_size(Painters))
+    assert {name for name, status in proof.status.items() if status is Status.PROVED} == TRUE
+    assert {name for name, status in proof.status.items() if status is Status.NOT_PROVED} == FALSE
+    assert not proof.ranges
+    assert {answer.value for _, answer in possible(proof.claims)} == {"sat"}
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_search_agrees_with_the_proof_of_choices(nodes: int) -> None:
+    report = check(Painters(node=nodes))
+    found = {v.property.name: v.status for v in report.verdicts}
+    assert {name for name in TRUE | FALSE if found[name] is Verdict.VIOLATED} == FALSE
+
+
+def test_a_chosen_number_without_its_range_proves_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Formulas, "chosen", lambda self, params: [])
+    proof = proved(any_size(Painters))
+    assert proof.ranges == ["range of last"]

@@ -1,0 +1,215 @@
+"""`trystate simulate`: planted faults are reported, failing cases are made small, and what was found is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from trystate.cli import run as command
+from trystate.exits import Exit
+from trystate.property_tests.adapters.campaigns import pieces
+from trystate.property_tests.adapters.campaigns.cases import Case, Kind, Tally
+from trystate.property_tests.adapters.campaigns.kinds import kinds
+from trystate.property_tests.adapters.campaigns.notebook import Chapter
+from trystate.property_tests.adapters.campaigns.walks import Walk
+from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.simulator import swarm
+from trystate.property_tests.adapters.simulator.monitors import Monitors, Watch
+from trystate.property_tests.adapters.simulator.nodes import Process
+from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
+from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
+
+BROKEN = "expels without replacing the round"
+SECONDS = 120.0
+IN_PROCESS = ("engine", "ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd", "programs")
+LATE = 1000064  # a seed whose node gets a signal while its request to replace the round is under way
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_a_planted_fault_is_reported(name: str) -> None:
+    assert kinds()[name].canary(0)
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_a_seed_decides_a_case_and_ours_has_no_findings(name: str) -> None:
+    kind = kinds()[name]
+    first, again = ([*kind.cases(range(4))] for _ in range(2))
+    assert first == again
+    assert not any(done.fails for done in first)
+    assert "torch" in name or not any(done.shown for done in first)
+
+
+def test_walks_of_torchs_classes_show_their_findings() -> None:
+    shown = {number for done in kinds()["torch-agents"].cases(range(24)) for number in done.shown}
+    assert {"A2", "A7", "A13"} <= shown
+
+
+# Mutants of the campaign itself: monitors that see nothing.
+BLIND: dict[str, tuple[str, Mutant]] = {
+    "a monitor that demands nothing": ("ours", replaced(Watch, "demand", lambda *given: None)),
+    "a return that is not checked": ("engine", replaced(Monitors, "returned", lambda *given: None)),
+    "a walk that takes no step": ("agents", replaced(Walk, "play", lambda walk: None)),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_campaign_whose_planted_fault_is_not_reported_has_failed(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, mutant = BLIND[name]
+    with planted(mutant), mock.patch("trystate.property_tests.adapters.campaigns.cases.CANARY_TRIES", 2):
+        code = command(["simulate", kind, "--seeds", "2", "--jobs", "1"])
+    assert (code, "CANARY: the fault planted at seed 0 was not reported" in capsys.readouterr().out) == (1, True)
+
+
+def test_a_failing_seed_is_kept_with_its_commit_and_made_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["simulate", "engine", "--first", "1", "--seeds", "8", "--jobs", "1", "--out", str(tmp_path)]
+    with planted(MUTANTS[BROKEN]):
+        assert command(argv) == Exit.FAILED
+        line = next(line for line in capsys.readouterr().out.splitlines() if ": again: " in line)
+        prop, _, again = line.partition(": again: ")
+        assert re.fullmatch(r"trystate simulate engine --seed \d", again)
+        assert command(again.split()[1:]) == Exit.FAILED
+        assert f"violated: {prop}: " in capsys.readouterr().out
+        small = (tmp_path / f"engine-{again.split()[4]}.txt").read_text(encoding="utf-8")
+        assert small.startswith("commit ") and small.endswith(f"again: {again}\n")
+        smaller = re.search(r"seed \d: (\d) nodes, (\d) faults", small)
+        whole = draw(int(again.split()[4]))
+        assert smaller is not None and int(smaller[1]) < len(whole.hosts) and int(smaller[2]) < len(whole.faults)
+    assert command(again.split()[1:]) == Exit.OK
+
+
+def test_a_shorter_run_is_the_same_in_half_the_time() -> None:
+    schedule = draw(4)
+    (half,) = (one for one in schedule.smaller() if _times(one) == [time / 2 for time in _times(schedule)])
+    assert half.faults and replace(half, hosts=schedule.hosts, faults=schedule.faults) == schedule
+    at_once = replace(schedule, hosts=tuple(replace(host, start=0.0) for host in schedule.hosts), faults=())
+    assert at_once.calm < SHORT_SECONDS and at_once not in list(at_once.smaller())
+
+
+def _times(schedule: Schedule) -> list[float]:
+    return [*(host.start for host in schedule.hosts), *(fault.at for fault in schedule.faults)]
+
+
+def test_after_the_faults_every_killed_host_runs_again() -> None:
+    """Without the second phase no run has a process after a kill without a restart."""
+    healed = [swarm.run(draw(seed)) for seed in range(12)]
+    names = [[event.who for event in one.log if event.what == "starts to join"] for one in healed]
+    lost = [(one, who) for one, joins in zip(healed, names, strict=True) for who in _lost(one.schedule) if joins]
+    assert lost
+    for one, who in lost:
+        ends = [event.at for event in one.log if event.who.partition(".")[0] == f"t{who}"]
+        assert max(ends) > one.schedule.calm
+
+
+def _lost(schedule: Schedule) -> list[int]:
+    return [f.node for f in schedule.faults if f.kind == "crash" and f.seconds > 1e6 and not _else(schedule, f.node)]
+
+
+def _else(schedule: Schedule, node: int) -> bool:
+    """Whether the node has any other end."""
+    ends = ("crash", "leave", "success", "worker_failure")
+    return sum(f.node == node and f.kind in ends for f in schedule.faults) > 1
+
+
+def test_a_request_that_is_under_way_at_a_signal_is_no_departure() -> None:
+    assert not swarm.run(draw(LATE)).fails
+    with planted(rewritten(Process._line, "self.leaves = departs", "self.leaves = self.signalled")):
+        assert swarm.run(draw(LATE)).fails == "losses_spend"
+
+
+# ---- the notebook
+
+
+class Steady(Kind):
+    """Cases that fail at two seeds, one of them with an exception."""
+
+    name, title, batch = "steady", "cases of a test", 10
+
+    def case(self, seed: int, nodes: int | None = None) -> Case:
+        if seed == 27:
+            raise ZeroDivisionError("planted")
+        return Case(seed, 2, faults={"crash": 1}, fails="holds" * (seed == 13), seen="seen")
+
+    def planted(self) -> contextlib.AbstractContextManager[object]:
+        return mock.patch.object(self, "case", lambda seed, nodes: Case(seed, fails="planted"))
+
+
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "kind_named", {"steady": Steady()}.__getitem__)
+    found = {**kinds(), "steady": Steady()}
+    monkeypatch.setattr("trystate.property_tests.adapters.campaigns.kinds.kinds", lambda: found)
+
+
+def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steady(monkeypatch)
+    ledger = tmp_path / "ledger.json"
+    argv = ["simulate", "steady", "--jobs", "1", "--out", str(tmp_path / "out"), "--ledger", str(ledger), "--seeds"]
+    for count, first in (("25", 0), ("40", 25), ("40", 40)):
+        with mock.patch.object(Steady, "case", autospec=True, side_effect=Steady.case) as taken:
+            assert command([*argv, count]) == Exit.FAILED
+        assert {seed for _, seed, *_ in (call.args for call in taken.call_args_list)} == {*range(first, int(count))}
+    (entry,) = json.loads(ledger.read_text(encoding="utf-8"))
+    assert (entry["seeds"], entry["steps"], entry["done"], entry["canaries"]) == (40, 78, [[0, 40]], 1)
+    assert entry["faults"] == {"crash": 39}
+    assert entry["found"] == [
+        {"property": "holds", "seed": 13}, {"property": "ends without ZeroDivisionError", "seed": 27},
+    ]  # fmt: skip
+    ledger.write_text("{}")
+    assert command([*argv, "40"]) == Exit.USAGE
+    assert "is not a file that trystate simulate has written" in capsys.readouterr().err
+
+
+def test_ranges_of_seeds_are_joined_and_the_bound_is_exact() -> None:
+    chapter = Chapter()
+    for first in (20, 0, 40, 10):
+        chapter.add(range(first, first + 10), Tally(seeds=10))
+    assert chapter.done == [[0, 30], [40, 50]] and chapter.tally.seeds == 40
+    left = pieces.pieces(["engine"], 5, 50, None, done={"engine": chapter.done})
+    assert [(piece.seeds.start, piece.seeds.stop) for piece in left] == [(30, 40), (50, 55)]
+    assert Tally(seeds=300).bound == pytest.approx(1 - 0.05 ** (1 / 300)) == pytest.approx(3 / 300, rel=0.01)
+
+
+# ---- the command as a program
+
+
+def begin(*argv: str) -> None:
+    """In a child: the command, on the mutant that the variable BROKEN names, if there is one."""
+    with planted(MUTANTS[name]) if (name := os.environ.get("BROKEN")) else contextlib.nullcontext():
+        sys.exit(command(["simulate", *argv]))
+
+
+def until(program: Program, so: Callable[[str], object]) -> None:
+    ends = time.monotonic() + SECONDS
+    while not so(program.said):
+        assert time.monotonic() < ends, program.said
+        time.sleep(0.02)
+
+
+def test_an_interrupted_campaign_keeps_its_findings(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    argv = ["engine", "--seeds", "100000", "--first", "1", "--jobs", "1", "--out", out]
+    with Program(tmp_path / "log", begin, *argv, variables={"BROKEN": BROKEN}) as program:
+        until(program, lambda said: ": again: " in said and " left" in said)
+        assert re.search(r"\d+ seeds, \d+\.\d a second, [\d,]+ faults, \d+ found, about \d+ (s|min) left", program.said)
+        program.signal(signal.SIGINT)
+        assert program.ends() == Exit.FAILED
+        assert f"interrupted: the same command continues from {out}" in program.said
+    (kept,) = json.loads((tmp_path / "out" / "campaign.json").read_text(encoding="utf-8")).values()
+    assert kept["engine"]["tally"]["found"] and kept["engine"]["done"][0][0] == 1

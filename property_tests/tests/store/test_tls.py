@@ -1,0 +1,295 @@
+"""A store over TLS, or bound to its secret, with an adversary on the wire; and the errors of wrong files.
+
+Rule: each attack is also done on a store without protection, where it succeeds, so a test cannot pass without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Tls
+from trystate.impl.store.client.rooms import RoomConnection
+from trystate.impl.store.errors import ConnectionLost, SecretRefused, StoreError, TlsRefused
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.model.errors import TrystateError, UsageError
+from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, cutting, flipping, repeating
+from trystate.property_tests.support.certificates import authority, certified
+
+HOST = "127.0.0.1"
+SECRET = b"0123456789abcdef"
+SECONDS = timedelta(seconds=30)
+SOON = timedelta(seconds=1)
+AT_ONCE = timedelta(seconds=0.1)  # a refused client tries again until then
+Kind = dict[str, Any]
+KINDS = ("plain", "secret", "tls", "both")
+GUARDED = KINDS[1:]
+POSITIONS = 10  # bytes of each direction that are attacked
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return authority(tmp_path_factory.mktemp("tls") / "ca")
+
+
+@pytest.fixture(scope="module")
+def files(ca: Path) -> Path:
+    return certified(ca, ca.parent / "member")
+
+
+@pytest.fixture
+def kinds(files: Path) -> dict[str, Kind]:
+    tls = Tls(str(files))
+    return {"plain": {}, "secret": {"secret": SECRET}, "tls": {"tls": tls}, "both": {"secret": SECRET, "tls": tls}}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, kinds: dict[str, Kind]) -> Kind:
+    return kinds[request.param]
+
+
+@contextlib.contextmanager
+def served(kind: Kind, lines: list[str] | None = None, **more: Any) -> Iterator[TCPStoreServer]:
+    lines = [] if lines is None else lines
+    with TCPStoreServer(run_in="thread", log=lines.append, **kind, **more) as server:
+        yield server
+
+
+def client(port: int, kind: Kind, within: timedelta = SECONDS) -> TCPStore:
+    return TCPStore(HOST, port, timeout=within, **kind)
+
+
+def test_every_kind_of_request_passes(kind: Kind) -> None:
+    with served(kind) as server, client(server.port, kind) as store, store.clone() as other:
+        large = "x" * 3_000_000
+        store.multi_set(["a", "large"], ["1", large])
+        assert other.multi_get(["a", "large"]) == [b"1", large.encode()]
+        assert [store.add("n", 2), store.compare_set("a", "1", "2"), store.check(["a", "none"])] == [2, b"2", False]
+        changed = threading.Event()
+        store.watch_key("w", lambda _: changed.set())
+        waits = threading.Thread(target=other.wait, args=(["w"],))
+        waits.start()
+        store.set("w", "")
+        waits.join()
+        assert changed.wait(SECONDS.total_seconds())
+        room = RoomConnection.open(store, "job", 5.0)
+        room.close()
+
+
+def test_a_server_process_uses_the_files(files: Path) -> None:
+    tls = Tls(str(files))
+    with TCPStore(HOST, 0, 1, True, SECONDS, tls=tls) as master, client(master.port, {"tls": tls}) as store:
+        store.set("k", "v")
+        assert master.get("k") == b"v"
+
+
+# An adversary on the wire.
+
+
+def visit(kind: Kind, relay: Relay, within: timedelta) -> str:
+    """A client behind the relay writes and reads; returns the value that it has read, or "refused"."""
+    try:
+        with client(relay.port, kind, within) as store:
+            store.set("key", "value")
+            return store.get("key").decode("latin-1")
+    except (TrystateError, OSError, ValueError, UnicodeError):
+        return "refused"
+
+
+def spread(heard: bytes) -> Iterable[int]:
+    return range(0, len(heard), max(1, len(heard) // POSITIONS))
+
+
+def forged(
+    kind: Kind, attack: Callable[[int, int], Any], direction: int, where: Callable[[bytes], Iterable[int]] = spread
+) -> list[str]:
+    """What an attack at each of some positions has achieved: other keys or values at the server, or at the client."""
+    with served(kind) as server, client(server.port, kind) as direct:
+        with Relay(server.port) as relay:
+            assert visit(kind, relay, SECONDS) == "value"
+            positions = where(bytes(relay.heard[direction]))
+        found = []
+        for position in positions:
+            for key in direct.list_keys():
+                direct.delete_key(key)
+            with Relay(server.port, attack(direction, position)) as relay:
+                read = visit(kind, relay, AT_ONCE)
+            stored = {key: direct.get(key) for key in direct.list_keys()}
+            if read not in ("value", "refused") or stored not in ({}, {"key": b"value"}):
+                found.append(f"{position}: {read!r} {stored}")
+        return found
+
+
+@pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
+@pytest.mark.parametrize("attack", [flipping, cutting])
+@pytest.mark.parametrize("name", GUARDED)
+def test_an_altered_or_missing_byte_is_never_accepted(
+    kinds: dict[str, Kind], name: str, attack: Callable[[int, int], Any], direction: int
+) -> None:
+    assert forged(kinds[name], attack, direction) == []
+
+
+@pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
+def test_without_protection_an_altered_byte_is_accepted(direction: int) -> None:
+    assert forged({}, flipping, direction, lambda heard: [heard.index(b"value")])
+
+
+def test_terms_that_a_relay_has_altered_are_refused(kinds: dict[str, Kind]) -> None:
+    """The limits of the server come before the proof of its secret, which covers them."""
+    lines: list[str] = []
+    with served(kinds["secret"], lines) as server, Relay(server.port, flipping(TO_CLIENT, 5 + 2 + 8 + 32)) as relay:
+        with pytest.raises(SecretRefused, match="proof of the secret is wrong"):
+            client(relay.port, kinds["secret"])
+        assert "relay" in lines[0]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_replayed_connection_changes_nothing(kinds: dict[str, Kind], name: str) -> None:
+    kind = kinds[name]
+    with served(kind) as server, client(server.port, kind) as direct:
+        with Relay(server.port) as relay, client(relay.port, kind) as store:
+            assert store.add("n", 1) == 1
+        with socket.create_connection((HOST, server.port), timeout=30) as thief:
+            thief.sendall(relay.heard[TO_SERVER])
+            thief.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                while thief.recv(1 << 16):
+                    pass
+        assert direct.add("n", 0) == (2 if name == "plain" else 1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_repeated_piece_of_a_connection_changes_nothing(kinds: dict[str, Kind], name: str) -> None:
+    kind = kinds[name]
+    with served(kind) as server, client(server.port, kind) as direct:
+        relay = Relay(server.port)
+        with relay, client(relay.port, kind, SOON) as store, contextlib.suppress(StoreError, ConnectionLost):
+            relay.attack = repeating(TO_SERVER, len(relay.heard[TO_SERVER]))
+            store.add("n", 1)
+            store.get("n")  # on a guarded connection the server has hung up
+        assert (direct.add("n", 0) == 2) is (name == "plain")
+
+
+def test_what_passes_is_readable_only_without_tls(kind: Kind) -> None:
+    with served(kind) as server, Relay(server.port) as relay, client(relay.port, kind) as store:
+        store.set("some key", "some value")
+        assert (b"some value" in relay.heard[TO_SERVER]) is ("tls" not in kind)
+        assert SECRET not in relay.heard[TO_SERVER]
+
+
+# Only one side, or the wrong files.
+
+
+def test_a_client_without_tls_is_refused_with_the_remedy(kinds: dict[str, Kind]) -> None:
+    lines: list[str] = []
+    with served(kinds["tls"], lines) as server, pytest.raises(TlsRefused, match=r"requires TLS; give tls=FOLDER"):
+        client(server.port, {})
+    assert "it speaks without TLS: give the client `tls`" in lines[0]
+
+
+def test_a_server_without_tls_is_reported(kinds: dict[str, Kind]) -> None:
+    lines: list[str] = []
+    with served({}, lines) as server, pytest.raises(ConnectionLost, match="handshake of TLS: see whether the peer has"):
+        client(server.port, kinds["tls"], SOON)
+    assert "TLS; start the server with `tls`" in lines[0]
+
+
+def test_a_stranger_that_is_silent_or_slow_is_disconnected(kinds: dict[str, Kind]) -> None:
+    lines: list[str] = []
+    with (
+        served(kinds["tls"], lines, limits=Limits(handshake_seconds=0.2)) as server,
+        socket.create_connection((HOST, server.port), timeout=30) as silent,
+    ):
+        silent.sendall(b"\x16\x03\x01")
+        assert silent.recv(1) == b""
+    assert "raise handshake_seconds" in lines[0]
+
+
+def test_certificates_of_another_authority_are_refused(kinds: dict[str, Kind], tmp_path: Path) -> None:
+    other = certified(authority(tmp_path / "ca"), tmp_path / "other")
+    with served(kinds["tls"]) as server, pytest.raises(TlsRefused, match="certificate is refused: self-signed"):
+        client(server.port, {"tls": Tls(str(other))})
+
+
+def test_a_client_whose_authority_the_server_does_not_know_is_refused(
+    kinds: dict[str, Kind], files: Path, tmp_path: Path
+) -> None:
+    """The client trusts both authorities; the server does not know the client's, and that ends the connection."""
+    stranger = certified(authority(tmp_path / "ca"), tmp_path / "stranger")
+    with (stranger / AUTHORITY).open("ab") as both:
+        both.write((files / AUTHORITY).read_bytes())
+    lines: list[str] = []
+    with served(kinds["tls"], lines) as server, pytest.raises(TlsRefused, match="alert unknown ca; see the server's"):
+        client(server.port, {"tls": Tls(str(stranger))})
+    assert "closed: " in lines[0]
+
+
+def test_the_name_of_the_server_is_checked(ca: Path, kinds: dict[str, Kind], tmp_path: Path) -> None:
+    elsewhere = Tls(str(certified(ca, tmp_path / "elsewhere", "DNS:elsewhere")))
+    with served({"tls": elsewhere}) as server, pytest.raises(TlsRefused, match=r"not valid for '127\.0\.0\.1'"):
+        client(server.port, kinds["tls"])
+
+
+def test_wrong_files_are_refused_before_anything_listens(ca: Path, files: Path, tmp_path: Path) -> None:
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(files, tmp_path / name))
+
+    missing, swapped, empty, readable = map(copied, ("missing", "swapped", "empty", "readable"))
+    (missing / KEY).unlink()
+    shutil.copy(certified(ca, tmp_path / "another") / KEY, swapped / KEY)
+    (empty / AUTHORITY).write_bytes(b"")
+    (readable / KEY).chmod(0o644)
+    expired, foreign = certified(ca, tmp_path / "expired", days=-1), copied("foreign")
+    shutil.copy(authority(tmp_path / "ca") / AUTHORITY, foreign / AUTHORITY)
+    for folder, why in {
+        missing: "cannot read .*tls.key .*No such file",
+        swapped: "tls.crt and tls.key cannot be used: key values mismatch",
+        empty: "ca.crt cannot be used",
+        readable: "open to every user of this machine: chmod o-rw",
+        expired: "tls.crt is refused: certificate has expired",
+        foreign: "tls.crt is refused: .*that the authority in ca.crt has signed",
+    }.items():
+        with pytest.raises(UsageError, match=why) as refused:
+            Tls(str(folder))
+        assert str(folder) in str(refused.value)
+
+
+def test_new_files_are_used_by_new_connections(ca: Path, tmp_path: Path) -> None:
+    """A server with wrong new files continues with the old ones, and uses the next valid ones."""
+    folder = certified(ca, tmp_path / "server")
+    trusting = certified(ca, tmp_path / "client")
+    later = authority(tmp_path / "later")
+    with (trusting / AUTHORITY).open("ab") as both:
+        both.write((later / AUTHORITY).read_bytes())
+    tls = Tls(str(trusting))
+    with served({"tls": Tls(str(folder))}) as server, client(server.port, {"tls": tls}) as old:
+        first = tls_digest(server.port, tls)
+        (folder / CERTIFICATE).write_text("half a file")
+        assert tls_digest(server.port, tls) == first
+        certified(later, folder)
+        with (folder / AUTHORITY).open("ab") as both:
+            both.write((ca / AUTHORITY).read_bytes())
+        assert tls_digest(server.port, tls) != first
+        old.set("k", "the old connection remains")
+        with client(server.port, {"tls": tls}) as new:
+            assert new.get("k") == b"the old connection remains"
+    assert sorted(path.name for path in folder.iterdir() if path.name in FILES) == sorted(FILES)
+
+
+def tls_digest(port: int, tls: Tls) -> bytes:
+    """What identifies the certificate that a server has for a new connection."""
+    layer = tls.client()
+    with socket.create_connection((HOST, port), timeout=30) as sock:
+        layer.shake(sock, monotonic() + 30)
+        return layer.digest

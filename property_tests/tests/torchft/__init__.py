@@ -1,0 +1,1 @@
+"""Tests of torchft's lighthouse and manager: their models compared with the shipped extension."""
