@@ -62,7 +62,7 @@ MASTER_RUNS = Walk(
     witness="the_server_ends",
 )  # fmt: skip
 RELAY = Walk(
-    "relay", "A relay delivers both proofs, and then a frame of its own.", PLAIN,
+    "relay", "A relay delivers both proofs, and then a forged frame.", PLAIN,
     (Taken("answer_challenge(0, 0)", "the relay delivers the server's nonce; the client answers with a proof"),
      Taken("admit(0, 0)", "the relay delivers both; the server admits the client"),
      Taken("accept(0, 0)", "the relay delivers the server's proof; the client accepts the server"),

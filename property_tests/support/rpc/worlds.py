@@ -119,3 +119,25 @@ def _called(rank: int, step: Callable[..., object], *args: object) -> object:
 def _meet(place: str, rank: int, count: int) -> None:
     options = of_the_tests(Options(timeout=PATIENCE_SECONDS, init_timeout=PATIENCE_SECONDS))
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, store=FileStore(place, count), options=options)
+
+
+def meet(
+    store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
+    ranks: dict[str, int] | None = None, world_size: int = 0, options: list[Options] | None = None,
+) -> list[str]:  # fmt: skip
+    """The outcome of a meeting of workers in threads of this process. By default they are the whole group."""
+
+    def come(place: int) -> str:
+        name, rank = names[place], (ranks or {}).get(names[place], place)
+        given = Options(init_timeout=seconds, secret=secrets[place]) if options is None else options[place]
+        size = world_size or len(names)
+        try:
+            agent, _ = _connected(name, rank, size, store, "127.0.0.1", given, time.monotonic() + seconds)
+        except rpc.RpcError as error:
+            return f"{type(error).__name__}: {error}"
+        agent.start()
+        agent.close("met")
+        return ""
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        return list(threads.map(come, range(len(names))))

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,34 +14,11 @@ from torch.distributed import PrefixStore as TorchPrefix  # type: ignore[attr-de
 from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
 
 from trystate.impl.host import addresses, listening, sealing
-from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.adapters.torch_store.server import free_port
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, meet
 from trystate.rpc import Options, PeerLost, RpcError
 from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
-
-
-def meet(
-    store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
-    ranks: dict[str, int] | None = None, world_size: int = 0, options: list[Options] | None = None,
-) -> list[str]:  # fmt: skip
-    """The outcome of a meeting of workers in threads of this process. By default they are the whole group."""
-
-    def come(place: int) -> str:
-        name, rank = names[place], (ranks or {}).get(names[place], place)
-        given = Options(init_timeout=seconds, secret=secrets[place]) if options is None else options[place]
-        size = world_size or len(names)
-        try:
-            agent, _ = api._connected(name, rank, size, store, "127.0.0.1", given, time.monotonic() + seconds)
-        except RpcError as error:
-            return f"{type(error).__name__}: {error}"
-        agent.start()
-        agent.close("met")
-        return ""
-
-    with ThreadPoolExecutor(len(names)) as threads:
-        return list(threads.map(come, range(len(names))))
 
 
 def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:

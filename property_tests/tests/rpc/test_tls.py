@@ -19,8 +19,7 @@ from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, flipping
 from trystate.property_tests.support.certificates import authority, certified
 from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, world
-from trystate.property_tests.tests.rpc.test_meeting import meet
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, meet, world
 from trystate.rpc import Options, PeerLost
 from trystate.store import HashStore
 
