@@ -1,4 +1,4 @@
-"""The drawn classes of the runtime hold what is drawn, and the drawn classes of torch are those of its source."""
+"""The drawn classes of the runtime hold what is drawn, and torch has the drawn classes of torch."""
 
 from __future__ import annotations
 
