@@ -187,6 +187,18 @@ def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]
     return local_pass, asked, list(context.recvs.values())
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
+    local_pass, _, (recv,) = called(2)
+    local_pass.retain, context = retain, local_pass.context
+    (request,) = local_pass.ship(recv, [3])
+    assert isinstance(request, Request)
+    local_pass.next()
+    perform(request.done(Done(0).pack(), ()))
+    container().merge(context)
+    assert (len(context.sends), len(context.recvs), len(context.by_node)) == ((1, 1, 1) if retain else (0, 0, 0))
+
+
 @pytest.mark.parametrize(
     ("carried", "gradients", "why"),
     [

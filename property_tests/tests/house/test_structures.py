@@ -1,4 +1,4 @@
-"""The drawn classes of the runtime hold what is drawn, and torch's drawn classes have what its source has."""
+"""The drawn classes of the runtime hold what is drawn, and torch has the drawn classes of torch."""
 
 from __future__ import annotations
 
