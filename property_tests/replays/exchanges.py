@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 PREFIX = "CUDASymmetricMemory"
 SOURCE = """
