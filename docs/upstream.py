@@ -58,7 +58,7 @@ def report(package: str, known: list[Finding]) -> str:
 
 def _row(finding: Finding) -> str:
     path, practice = replays.script(finding), finding.practice
-    if not path.is_file():  # in the model alone
+    if not path.is_file():
         link = f"[{finding.number}](../findings.md#{finding.number.lower()}-{finding.name})"
         seen = (_cell(finding.title), _span(finding), "the model", practice, "`trystate verify --all`")
         return row(link, *seen, "", _cell(finding.remedy))

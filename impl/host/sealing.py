@@ -49,7 +49,7 @@ class Layer(Protocol):
         """The contents of the records that are complete with these bytes. Raises OSError."""
 
     def answer(self) -> bytes:
-        """Bytes that must be sent although no data was given: those of a handshake."""
+        """Bytes of a handshake, which must be sent although no data was given."""
 
 
 class Bound:
@@ -101,10 +101,10 @@ class Bound:
         return b""
 
 
-def bound(secret: bytes, server_nonce: bytes, client_nonce: bytes, said: bytes = b"", *, server: bool) -> Bound:
-    """The layer after a proof of the secret. `said`: what the two sides said before it."""
+def bound(secret: bytes, server_nonce: bytes, client_nonce: bytes, agreed: bytes = b"", *, server: bool) -> Bound:
+    """The layer after a proof of the secret. `agreed`: the bytes that the two sides exchanged before it."""
     keys = [
-        hmac.digest(secret, b"trystate records of the " + side + server_nonce + client_nonce + said, hashlib.sha256)
+        hmac.digest(secret, b"trystate records of the " + side + server_nonce + client_nonce + agreed, hashlib.sha256)
         for side in (b"server", b"client")
     ]
     return Bound(*keys) if server else Bound(*reversed(keys))

@@ -40,14 +40,14 @@ def read_secret(path: str | Path) -> bytes:
     return secret
 
 
-def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes, said: bytes = b"") -> bytes:
+def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes, agreed: bytes = b"") -> bytes:
     """A client's proof that it has the secret: the HMAC of both nonces, the server's challenge first.
 
-    `said`: what the two sides said before and must agree on; not empty if bound records follow (`sealing`).
+    `agreed`: the bytes that both sides exchanged before; not empty if bound records of a store follow (`sealing`).
     """
-    return hmac.digest(secret, b"trystate client" + server_nonce + client_nonce + said, hashlib.sha256)
+    return hmac.digest(secret, b"trystate client" + server_nonce + client_nonce + agreed, hashlib.sha256)
 
 
-def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes, said: bytes = b"") -> bytes:
+def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes, agreed: bytes = b"") -> bytes:
     """A server's proof that it has the secret: the HMAC of both nonces, the client's challenge first."""
-    return hmac.digest(secret, b"trystate server" + client_nonce + server_nonce + said, hashlib.sha256)
+    return hmac.digest(secret, b"trystate server" + client_nonce + server_nonce + agreed, hashlib.sha256)

@@ -1,6 +1,6 @@
 """TLS between the processes of a job: three files in a folder, and the layer of one connection.
 
-The names of the files are those of a TLS secret of Kubernetes, as cert-manager writes it. TLS is mutual: a server
+A TLS secret of Kubernetes, as cert-manager writes it, has these names. TLS is mutual: a server
 accepts only clients with a certificate of its authority, and a client only such servers. A client of a store also
 checks that the certificate is for the host that it connects to. RPC does not, because its workers give each other
 addresses; it includes the certificate in its proof (`rpc/handshake.py`).
@@ -42,7 +42,7 @@ class _Contexts(NamedTuple):
     server: ssl.SSLContext
     client: ssl.SSLContext  # checks the name of the server
     nameless: ssl.SSLContext
-    digest: bytes  # of the certificate
+    digest: bytes  # SHA-256 of the certificate
 
 
 _known: dict[str, tuple[object, _Contexts]] = {}  # a folder: the state of its files when they were read, and the result
@@ -60,78 +60,84 @@ class Tls:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", str(self.folder))
-        self.contexts()
-
-    def contexts(self) -> _Contexts:
-        """The contexts of the files as they are now. Raises UsageError."""
-        state = [self._state(name) for name in FILES]
-        known = _known.get(self.folder)
-        if known is None or known[0] != state:
-            known = _known[self.folder] = state, self._read()
-        return known[1]
-
-    def server(self) -> Layer:
-        """The layer of a connection that this process has accepted."""
-        try:
-            contexts = self.contexts()
-        except UsageError:
-            contexts = _known[self.folder][1]  # the files are being replaced, or the new ones are wrong
-        return Layer(contexts.server, contexts.digest)
-
-    def client(self, host: str = "") -> Layer:
-        """The layer of a connection to `host`; without a host the name in the certificate is not checked."""
-        contexts = self.contexts()
-        return Layer(contexts.client if host else contexts.nameless, None, host)
-
-    def _state(self, name: str) -> tuple[int, ...]:
-        path = Path(self.folder, name)
-        try:
-            found = path.stat()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UsageError(f"tls={self.folder}: cannot read {path} ({why}): {REMEDY}") from error
-        if name == KEY and found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise UsageError(f"tls={self.folder}: the key is open to every user of this machine: chmod o-rw {path}")
-        return found.st_mtime_ns, found.st_ino, found.st_size
-
-    def _read(self) -> _Contexts:
-        server = self._context(ssl.PROTOCOL_TLS_SERVER)
-        client, nameless = (self._context(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
-        nameless.check_hostname = False
-        try:
-            digest = _tried(server, nameless)
-        except ssl.SSLError as error:
-            raise UsageError(f"tls={self.folder}: {CERTIFICATE} is refused: {said(error)}; use a valid certificate "
-                             f"that the authority in {AUTHORITY} has signed: {REMEDY}") from error  # fmt: skip
-        return _Contexts(server, client, nameless, digest)
-
-    def _context(self, side: int) -> ssl.SSLContext:
-        context = ssl.SSLContext(side)
-        context.minimum_version = OLDEST
-        context.options |= ssl.OP_NO_RENEGOTIATION
-        context.verify_mode = ssl.CERT_REQUIRED
-        if side == ssl.PROTOCOL_TLS_SERVER:
-            context.num_tickets = 0  # a client that waits for an answer reads nothing else
-        certificate, key, authority = (os.path.join(self.folder, name) for name in FILES)
-        try:
-            context.load_cert_chain(certificate, key, password=lambda: b"")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"tls={self.folder}: {CERTIFICATE} and {KEY} cannot be used: {said(error)}; give a "
-                             f"certificate and its key, without a password, as PEM: {REMEDY}") from error  # fmt: skip
-        try:
-            context.load_verify_locations(authority)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"tls={self.folder}: {AUTHORITY} cannot be used: {said(error)}; give the certificate of "
-                             f"the authority as PEM: {REMEDY}") from error  # fmt: skip
-        return context
+        contexts(self)
 
 
-def said(error: Exception) -> str:
+def contexts(tls: Tls) -> _Contexts:
+    """The contexts of the files as they are now. Raises UsageError."""
+    state = [_state(tls.folder, name) for name in FILES]
+    known = _known.get(tls.folder)
+    if known is None or known[0] != state:
+        known = _known[tls.folder] = state, _read(tls.folder)
+    return known[1]
+
+
+def serving(tls: Tls) -> Layer:
+    """The layer of a connection that this process has accepted."""
+    try:
+        found = contexts(tls)
+    except UsageError:
+        found = _known[tls.folder][1]  # the files are being replaced, or the new ones are wrong
+    return Layer(found.server, found.digest)
+
+
+def calling(tls: Tls, host: str = "") -> Layer:
+    """The layer of a connection to `host`; without a host the name in the certificate is not checked."""
+    found = contexts(tls)
+    return Layer(found.client if host else found.nameless, None, host)
+
+
+def _state(folder: str, name: str) -> tuple[int, ...]:
+    path = Path(folder, name)
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"tls={folder}: cannot read {path} ({why}): {REMEDY}") from error
+    if name == KEY and found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise UsageError(f"tls={folder}: the key is open to every user of this machine: chmod o-rw {path}")
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _read(folder: str) -> _Contexts:
+    server = _context(folder, ssl.PROTOCOL_TLS_SERVER)
+    client, nameless = (_context(folder, ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
+    nameless.check_hostname = False
+    try:
+        digest = _tried(server, nameless)
+    except ssl.SSLError as error:
+        raise UsageError(f"tls={folder}: {CERTIFICATE} is refused: {reason(error)}; use a valid certificate that the "
+                         f"authority in {AUTHORITY} has signed: {REMEDY}") from error  # fmt: skip
+    return _Contexts(server, client, nameless, digest)
+
+
+def _context(folder: str, side: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = OLDEST
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.verify_mode = ssl.CERT_REQUIRED
+    if side == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # a client that waits for an answer reads nothing else
+    certificate, key, authority = (os.path.join(folder, name) for name in FILES)
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"tls={folder}: {CERTIFICATE} and {KEY} cannot be used: {reason(error)}; give a certificate "
+                         f"and its key, without a password, as PEM: {REMEDY}") from error  # fmt: skip
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"tls={folder}: {AUTHORITY} cannot be used: {reason(error)}; give the certificate of the "
+                         f"authority as PEM: {REMEDY}") from error  # fmt: skip
+    return context
+
+
+def reason(error: Exception) -> str:
     """The cause of an error of `ssl`, without the place in its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
-    reason = getattr(error, "reason", None)
-    return reason.lower().replace("_", " ") if isinstance(reason, str) else str(error)
+    found = getattr(error, "reason", None)
+    return found.lower().replace("_", " ") if isinstance(found, str) else str(error)
 
 
 def _tried(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:

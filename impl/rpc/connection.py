@@ -47,7 +47,7 @@ from .modes import outside
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
-READ_BYTES = 1 << 20  # of a connection with a layer
+READ_BYTES = 1 << 20  # the size of a read from a connection with a layer
 READS_IN_A_ROW = 64  # reads from a connection that always has more; then other connections get their turn
 POLL_SECONDS_MAX = 1000.0  # the longest poll, which takes an int of milliseconds; `lead` polls again
 

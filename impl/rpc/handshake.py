@@ -30,6 +30,7 @@ from ..host.resolver import resolve
 from ..host.sealing import Layer, bound, exactly, limit, read_record
 from ..host.secret import NONCE_BYTES, client_proof, server_proof
 from ..host.tls import Layer as TlsLayer
+from ..host.tls import calling, serving
 from . import arena as shared
 from .arena import Arena, Window
 from .connection import Connection
@@ -150,7 +151,7 @@ class Meeting:
     def _introduce(self, sock: socket.socket, peer: int) -> Connection:
         mine = secrets.token_bytes(NONCE_BYTES)
         wire = Wire(sock, self.deadline)
-        digest = wire.shake(self.options.tls.client()) if self.options.tls and not wire.local else b""
+        digest = wire.shake(calling(self.options.tls)) if self.options.tls and not wire.local else b""
         wire.send(HELLO.pack(MAGIC, self.me, mine))
         magic, rank, theirs, proof = REPLY.unpack(wire.read(REPLY.size))
         key = self._pair(self.me, peer, digest)
@@ -216,7 +217,7 @@ class Meeting:
 
     def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:
         wire = Wire(sock, deadline)
-        digest = wire.shake(self.options.tls.server()) if self.options.tls and not wire.local else b""
+        digest = wire.shake(serving(self.options.tls)) if self.options.tls and not wire.local else b""
         magic, peer, theirs = HELLO.unpack(wire.read(HELLO.size))
         if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
             raise RpcError(f"a caller claims to be worker {peer}")
@@ -265,7 +266,7 @@ class Meeting:
 
 
 class Wire:
-    """The socket of a handshake, and its layer if it has one: each message is a record of its own."""
+    """The socket of a handshake, and its layer if it has one: each message is one record."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock, self.deadline = sock, deadline

@@ -70,15 +70,25 @@ class Exchanges(System):
     def is_member(self, process: Expr, exchange: Expr) -> Condition:
         return (ord_(exchange) > 0) | (ord_(process) < self.sizes["process"] - self.sizes["outsiders"])
 
-    def sees(self, s: S, process: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
+    def sees(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
         """The key of a peer with this number exists for the process."""
         return ~s.written[group, number, peer].absent
 
-    def awaits(self, s: S, process: Expr, exchange: Expr, holds: Callable[[Expr, Expr, Expr], Any]) -> Condition:
-        """`holds` is true of each other member's key for which the process waits: of its group, number and process."""
+    def is_right(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
+        """The value there is of this exchange, and of this life."""
+        of_life = s.first[group, number, peer] != s.again[process]
+        return (s.written[group, number, peer] == exchange) & of_life
+
+    def may_come(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
+        """The key exists, or its process has neither raised nor been started again."""
+        failed = any_(s.at[peer, e] == Share.FAILED for e in s.exchange)
+        return self.sees(s, process, exchange, group, number, peer) | (s.again[peer] == s.again[process]) & ~failed
+
+    def awaits(self, s: S, process: Expr, exchange: Expr, holds: Callable[..., Any]) -> Condition:
+        """`holds` is true of each other member's key for which the process waits."""
         return all_(
             ~self.of_group(exchange, g) | ~self.is_member(q, exchange) | (ord_(q) == ord_(process))
-            | any_((ord_(n) + 1 == s.count[process, g]) & holds(g, n, q) for n in s.number)
+            | any_((ord_(n) + 1 == s.count[process, g]) & holds(s, process, exchange, g, n, q) for n in s.number)
             for g in s.group for q in s.process
         )  # fmt: skip
 
@@ -121,26 +131,14 @@ class Exchanges(System):
     )
     def read(self, s: S, process: Expr, exchange: Expr) -> None:
         """It reads the values of all members as soon as their keys exist."""
-        s.when(self.awaits(s, process, exchange, lambda g, n, q: self.sees(s, process, g, n, q)))
-        right = self.awaits(s, process, exchange, lambda g, n, q: self.is_right(s, process, exchange, g, n, q))
+        s.when(self.awaits(s, process, exchange, self.sees))
         move(s.at, Share.SENT, Share.RETURNED, at=(process, exchange))
-        s.stale[process] = s.stale[process] | ~right
-
-    def is_right(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
-        """The value there is of this exchange, and of this life."""
-        of_life = s.first[group, number, peer] != s.again[process]
-        return (s.written[group, number, peer] == exchange) & of_life
+        s.stale[process] = s.stale[process] | ~self.awaits(s, process, exchange, self.is_right)
 
     @environment(fair=True, moves=[may(Share.SENT, Share.FAILED)], cite="TCPStore.cpp:doWait")
     def time_out(self, s: S, process: Expr, exchange: Expr) -> None:
         """A member whose key is missing has raised or been started again: the wait raises at the store's timeout."""
-        living = self.awaits(
-            s, process, exchange, lambda g, n, q: self.sees(s, process, g, n, q) | ~self.is_gone(s, process, q)
-        )
-        move(s.at, Share.SENT, Share.FAILED, ~living, at=(process, exchange))
-
-    def is_gone(self, s: S, process: Expr, peer: Expr) -> Condition:
-        return (s.again[peer] != s.again[process]) | any_(s.at[peer, e] == Share.FAILED for e in s.exchange)
+        move(s.at, Share.SENT, Share.FAILED, ~self.awaits(s, process, exchange, self.may_come), at=(process, exchange))
 
     # ---- faults, and the next life
 
@@ -222,7 +220,7 @@ class Mended(Exchanges, edition=Counting.MENDED):
     call = Exchanges.call.also(may(Share.IDLE, Share.FAILED))
     raise_error = Exchanges.raise_error.claiming(may(Share.SENT, Share.FAILED))
 
-    def sees(self, s: S, process: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
+    def sees(self, s: S, process: Expr, exchange: Expr, group: Expr, number: Expr, peer: Expr) -> Condition:
         """Keys of another life have another prefix."""
         return ~s.written[group, number, peer].absent & (s.first[group, number, peer] != s.again[process])
 

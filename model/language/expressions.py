@@ -83,7 +83,7 @@ class Expr:
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
         key = op, sort, args
         kept = _interned.get(key)
-        found = kept and kept()
+        found = kept() if kept is not None else None
         if found is None:
             found = object.__new__(cls)
             found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
@@ -247,8 +247,9 @@ _interned: dict[tuple[Any, ...], _Kept] = {}
 
 def _forget(kept: Any) -> None:
     """The tree is not used any more. Another tree with its key may be in the table already."""
-    if _interned.get(kept.key) is kept:
-        del _interned[kept.key]
+    key = kept.key
+    if _interned.get(key) is kept:
+        del _interned[key]
 
 
 def const(value: int, sort: Sort) -> Expr:

@@ -25,7 +25,7 @@ S = SymbolicState
 
 
 class Protection(enum.Enum):
-    """What protects the frames after the proofs."""
+    """The protection of the frames after the proofs."""
 
     PLAIN = "nothing"
     BOUND = "a MAC of each frame, whose key follows from both nonces"
@@ -83,21 +83,21 @@ class Handshake(System, deadlock=False):
 
     # ---- the proofs
 
-    @transition(moves=[arc(Stage.WAITING, Stage.PROVED)], cite="codec.prove")
+    @transition(moves=[arc(Stage.WAITING, Stage.PROVED)])
     def answer_challenge(self, s: S, client: Expr, server: Expr) -> None:
         """A client gets the nonce of a server, and answers with its own nonce and its proof."""
         s.when(self.reaches(s, client, server))
         s.stage[client] = Stage.PROVED
         s.heard[client, server] = True
 
-    @transition(cite="extended.prove")
+    @transition()
     def admit(self, s: S, client: Expr, server: Expr) -> None:
         """A server gets the nonce and the proof of a client, admits the client and answers with its own proof."""
         s.when(~s.admitted[server], s.stage[client] != Stage.WAITING, self.proves(s, client, server))
         s.admitted[server] = True
         s.partner[client, server] = True
 
-    @transition(moves=[arc(Stage.PROVED, Stage.ACCEPTED)], cite="client.Client._prove")
+    @transition(moves=[arc(Stage.PROVED, Stage.ACCEPTED)])
     def accept(self, s: S, client: Expr, server: Expr) -> None:
         """A client gets the proof of a server, and accepts it."""
         s.when(s.admitted[server], self.answers(s, client, server))
@@ -105,13 +105,13 @@ class Handshake(System, deadlock=False):
 
     # ---- the frames
 
-    @transition(cite="connection.Connection.send")
+    @transition()
     def send(self, s: S, client: Expr) -> None:
         """A client sends a frame to the server that it has accepted."""
         s.when(s.stage[client] == Stage.ACCEPTED, s.sent[client] < self.frames)
         s.sent[client] += 1
 
-    @transition(cite="guarding.Guarded.data_received")
+    @transition()
     def take(self, s: S, client: Expr, server: Expr) -> None:
         """A server gets a frame of some client: the next one, one that it has had, or a later one."""
         following = s.picked == s.taken[server] + 1

@@ -19,8 +19,8 @@ reproduced: two groups have committed step 0, and their different weights are av
 
 Cause:
 `quorum_compute` in lighthouse.rs requires more than half of the replicas that send heartbeats. Two of three are
-enough when b and c arrive. The test does not consider that a still trains in the previous quorum, so the two quorums have
-no common member. `compute_quorum_results` in manager.rs copies weights to replicas at a lower step only.
+enough when b and c arrive. The test does not consider that a still trains in the previous quorum: both quorums have no
+common member. `compute_quorum_results` in manager.rs copies weights to replicas at a lower step only.
 
 Fix:
 While a member of the previous quorum sends heartbeats, require that the new quorum has such a member. Wait for all

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from trystate.impl.host.tls import Tls
+from trystate.impl.host.tls import Tls, contexts
 
 TO_SERVER, TO_CLIENT = 0, 1
 Attack = Callable[[int, int, bytes], bytes | None]  # direction, position of the piece, piece -> what leaves; None: cut
@@ -69,8 +69,8 @@ class Relay:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._to))
                 if self._tls is not None:
-                    client = self._tls.contexts().server.wrap_socket(client, server_side=True)
-                    server = self._tls.contexts().nameless.wrap_socket(server)
+                    client = contexts(self._tls).server.wrap_socket(client, server_side=True)
+                    server = contexts(self._tls).nameless.wrap_socket(server)
                 self._open += [client, server]
                 for pair in ((TO_SERVER, client, server), (TO_CLIENT, server, client)):
                     self._threads.append(threading.Thread(target=self._pass, args=pair))

@@ -44,7 +44,7 @@ from ...host.forking import let_go_after_fork
 from ...host.resolver import Address, resolve
 from ...host.sealing import Altered, bound
 from ...host.secret import NONCE_BYTES, server_proof
-from ...host.tls import Tls, said
+from ...host.tls import Tls, calling, reason
 from ...host.visible import some
 from ..errors import (
     REFUSALS,
@@ -364,7 +364,7 @@ class Client:
         connection = Connection(address, deadline - monotonic())
         try:
             if self.tls is not None:
-                connection.shake(self.tls.client(self.host), deadline - monotonic())
+                connection.shake(calling(self.tls, self.host), deadline - monotonic())
             extended = connection.ask(codec.GREETING, codec.greeted, deadline - monotonic())
             if extended:
                 self._agree(connection, deadline)
@@ -390,9 +390,9 @@ class Client:
         if isinstance(error, codec.NeedsTls):
             return "this server requires TLS; give tls=FOLDER in --rdzv-conf or in the URL, or tls= in Python"
         if isinstance(error, ssl.SSLCertVerificationError):
-            return (f"the server's certificate is refused: {said(error)}; give the server a certificate for this host "
-                    "name or address, of the same authority, or replace the expired one")  # fmt: skip
-        return f"no connection with TLS: {said(error)}; see the server's log, and give both sides valid files"
+            return (f"the server's certificate is refused: {reason(error)}; give the server a certificate for this "
+                    "host name or address, of the same authority, or replace the expired one")  # fmt: skip
+        return f"no connection with TLS: {reason(error)}; see the server's log, and give both sides valid files"
 
     def _hangs_up_on_missing_keys(self, connection: Connection, deadline: float) -> bool:
         """Whether a GET of a missing key makes the server hang up, as torch's legacy server does and libuv does not.

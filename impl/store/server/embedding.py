@@ -23,7 +23,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 from trystate.model.errors import UnavailableError
@@ -166,6 +165,8 @@ def _recorder(record: str | None, log: Log) -> Iterator[Recorder | None]:
     if record is None:
         yield None
         return
+    from importlib.metadata import version  # the import takes a tenth of the start of a server
+
     header = {"by": "store serve", "version": version("trystate"), "keys": Keys.RENDEZVOUS.value, "values": False}
     with Writer(Path(record), header, log=log) as writer:
         yield Recorder(writer, writer.bytes_max)

@@ -6,23 +6,20 @@ proof of the server, which no layer seals yet, has left before, because the peer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...host import tls
 from ...host.sealing import Layer
 
-if TYPE_CHECKING:
-    from .driver import Connection
-else:
-    Connection = object
+Base: Any = object  # a connection of a driver, whose module imports this one
 
 
-class Guarded(Connection):
-    """A mixin for a connection of a driver."""
+class Guarded(Base):  # type: ignore[misc]  # a mixin
+    """A connection with a layer."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.layer: Layer | None = None if self.driver.tls is None else self.driver.tls.server()
+        self.layer: Layer | None = None if self.driver.tls is None else tls.serving(self.driver.tls)
         self.seals = False
 
     def data_received(self, data: bytes) -> None:
@@ -42,7 +39,7 @@ class Guarded(Connection):
             data = self.layer.opened(data)
         except OSError as error:
             data = b""
-            self.service.close(self.session, tls.said(error))
+            self.service.close(self.session, tls.reason(error))
         if answer := self.layer.answer():
             super().transmit(answer)
         if not data:
@@ -57,6 +54,6 @@ class Guarded(Connection):
         return len(data)
 
 
-def guarded(kind: type[Connection]) -> type[Connection]:
+def guarded(kind: type[Any]) -> type[Any]:
     """The same kind of connection, guarded."""
     return type(f"Guarded{kind.__name__}", (Guarded, kind), {})

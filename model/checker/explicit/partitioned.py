@@ -35,7 +35,7 @@ from ..engine import OnProgress, memory_ended, quiet
 from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey, WatchKind
 from .engine import ExplicitEngine
 from .liveness import Liveness
-from .packing import CHUNK, Keys, Mask
+from .packing import CHUNK, Columns, Keys, Mask
 from .paths import Origins, Trails
 from .ranks import PartStorage, RankLost, Ranks, parted
 from .saving import Checkpoint
@@ -415,6 +415,9 @@ class _SharedTrails(Trails):
     def __init__(self, engine: PartitionedEngine) -> None:
         super().__init__(engine.kernel, engine.layout, engine.steps, engine.levels, engine.symmetry)
         self._engine = engine
+
+    def _plausible(self, guesses: Columns, level: Level) -> Columns:
+        return guesses  # a look-up is a message to every rank: it takes longer than the step
 
     def _within(self, keys: Keys, level: Level) -> Mask:
         mine = np.flatnonzero(Trails._within(self, keys, level)).tolist() if len(level) else []

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..interpret import Interpreter
 from ..kernel import Kernel, Path, WatchKey
-from .packing import CHUNK, Columns, Keys, Layout, Mask
+from .packing import CHUNK, Columns, Keys, Layout, Mask, Place
 from .storage import Level, are_in
 from .vectorise import Step
 
@@ -27,6 +27,8 @@ CANDIDATES_MAX = 1 << 17  # with more guesses, the level before is expanded afte
 
 Words = tuple[int, ...]
 Origins = dict[Words, tuple[Words, int]]  # state -> a state of the level before, and the number of the step from it
+Masked = tuple[int, int, int]  # a word, a mask, and the bits under it
+Plan = tuple[list[Masked], list[Masked], list[Place], list[Masked]]  # what a step writes, keeps; free, cleared cells
 Trail = tuple[list[Words], list[int]]  # states from an initial one, and the number of the step between each two
 
 
@@ -41,6 +43,7 @@ class Trails:
         self._layout = layout
         self._steps = [step for step in steps if step.activated]
         self._levels = levels
+        self._plans: dict[int, Plan] = {}
         self._symmetry = symmetry
         self._canonical = None if symmetry is None else symmetry.canonical
 
@@ -97,7 +100,7 @@ class Trails:
         if self._canonical is None:
             guesses = self._guesses(step, targets)
             if guesses is not None:
-                return self._match(step, guesses, targets, level)
+                return self._match(step, self._plausible(guesses, level), targets, level)
         found: Origins = {}
         for start in range(0, len(level), CHUNK):
             columns = self._layout.columns(level[start : start + CHUNK])
@@ -114,31 +117,42 @@ class Trails:
         """Which of the keys are in the level."""
         return are_in(self._layout, keys, level)
 
+    def _plausible(self, guesses: Columns, level: Level) -> Columns:
+        """The guesses that are in the level: a look-up takes less time than a step."""
+        if not len(guesses[0]):
+            return guesses
+        inside = are_in(self._layout, self._layout.keys(guesses), level)
+        return tuple(column[inside] for column in guesses)
+
     def _guesses(self, step: Step, targets: Columns) -> Columns | None:
         """Every state that could step to a target, judged by the cells that the step writes or its guard fixes."""
-        layout = self._layout
-        fixed = {layout.place(read): value.value for read, value in step.facts.items()}
-        written = [layout.places[k] for k in step.effects]
-        for k, value in step.effects.items():
-            if value.op == "const":
-                p = layout.places[k]
-                same = (targets[p.word] & p.mask) == p.pattern(value.value)
-                targets = tuple(c[same] for c in targets)
+        written, kept, free, cleared = self._plan(step)
+        targets = _with(targets, written)
         if not len(targets[0]):
             return targets  # the step writes another value: nothing is guessed, however wide the other fields are
-        free = [p for p in written if p not in fixed]
         if len(targets[0]) * prod(1 + p.high - p.low for p in free) > CANDIDATES_MAX:
             return None
-        columns = list(targets)
-        for p in written:
-            columns[p.word] = columns[p.word] & ~p.mask
-            if p in fixed:
-                columns[p.word] |= p.pattern(fixed[p])
+        columns = list(_with(targets, kept))
+        for word, mask, pattern in cleared:
+            columns[word] = columns[word] & ~mask | pattern
         for p in free:
             values = np.arange(1 + p.high - p.low, dtype=np.int64) << p.shift
             columns = [np.repeat(c, len(values)) for c in columns]
             columns[p.word] |= np.tile(values, len(columns[0]) // len(values))
         return tuple(columns)
+
+    def _plan(self, step: Step) -> Plan:
+        plan = self._plans.get(step.instance.number)
+        if plan is None:
+            layout = self._layout
+            fixed = {layout.place(read): value.value for read, value in step.facts.items()}
+            places = {layout.places[k]: value for k, value in step.effects.items()}
+            written = _masks([(p, value.value) for p, value in places.items() if value.op == "const"])
+            kept = _masks([(p, value) for p, value in fixed.items() if p not in places])
+            cleared = _masks([(p, fixed.get(p, p.low)) for p in places])
+            plan = written, kept, [p for p in places if p not in fixed], cleared
+            self._plans[step.instance.number] = plan
+        return plan
 
     def _match(
         self, step: Step, columns: Columns, targets: Columns, level: Level | None
@@ -163,6 +177,23 @@ class Trails:
         for end, start in zip(ends, starts, strict=True):
             out.setdefault(end, (start, number))
         return out
+
+
+def _masks(values: Iterable[tuple[Place, int]]) -> list[Masked]:
+    """The cells of each word, as a mask and the bits of their values."""
+    found: dict[int, tuple[int, int]] = {}
+    for p, value in values:
+        mask, pattern = found.get(p.word, (0, 0))
+        found[p.word] = mask | p.mask, pattern | p.pattern(value)
+    return [(word, *bits) for word, bits in found.items()]
+
+
+def _with(columns: Columns, wanted: Iterable[Masked]) -> Columns:
+    """The states that have these bits."""
+    for word, mask, pattern in wanted:
+        same = (columns[word] & mask) == pattern
+        columns = tuple(column[same] for column in columns)
+    return columns
 
 
 def _follow(origin: dict[tuple[int, Words], tuple[Words, int]], level: int, words: Words) -> Trail:

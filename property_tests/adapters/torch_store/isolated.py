@@ -6,6 +6,7 @@ Rule: the child is forked from a process that has already imported torch. The en
 from __future__ import annotations
 
 import enum
+import gc
 import multiprocessing
 import os
 import sys
@@ -94,6 +95,7 @@ def importable(function: Callable[..., object]) -> Iterator[None]:
 
 
 def _run(line: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    gc.freeze()  # a collection would copy the pages of all objects that this process shares
     line.send(True)
     function(line, *arguments)
 

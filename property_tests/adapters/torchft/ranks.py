@@ -26,7 +26,7 @@ REPLICA, OTHER = 0, 1
 
 
 class RankClient:
-    """What the program of a rank knows."""
+    """The state of a rank, as its program has it."""
 
     def __init__(self, number: int, port: int) -> None:
         self.number, self.at, self.step = number, Rank.IDLE, 0
@@ -46,6 +46,7 @@ class Ranks(Steps, Replacing):
         self.sizes = system.sizes
         self.clock = Clock()
         self._ranks: list[RankClient] = []
+        self._other: Any = None  # the client of the other replica
 
     def replace(self, stack: Any) -> None:
         stack.enter_context(self.clock)

@@ -28,7 +28,7 @@ TICK_MS = 10
 PORTION = 10  # ticks at once: a request that is behind by 16 quorums fails
 JOIN_MS = 16 * PORTION * TICK_MS  # more ticks than are tried while a replica waits
 HEARTBEAT_MS = 10**7
-ROUNDS = 3  # a server that has answered so many requests has handled what it had received before
+ROUNDS = 3  # after three answers a server has handled all earlier messages
 PARTICIPANTS = re.compile(r"\[(\d+)/(\d+) participants healthy\]")
 AGE = re.compile(r"r(\d): seen (\S+)s ago")
 
@@ -49,7 +49,7 @@ class Status:
 
 
 class Replica:
-    """What the program of a replica knows."""
+    """The state of a replica, as its program has it."""
 
     def __init__(self, number: int) -> None:
         self.number, self.at, self.step, self.failed = number, At.AWAY, 0, False
@@ -68,6 +68,7 @@ class Replicas(Steps, Replacing):
         self.sizes = system.sizes
         self.clock = Clock()
         self._replicas: list[Replica] = []
+        self._clients: list[Client] = []
 
     def replace(self, stack: Any) -> None:
         stack.enter_context(self.clock)
@@ -138,7 +139,7 @@ class Replicas(Steps, Replacing):
             replica.group = replica.of
 
     def _beat(self, node: int, ago_ms: int = 0) -> None:
-        """Send a heartbeat, which was sent so long ago."""
+        """Send a heartbeat whose time is `ago_ms` in the past."""
         self.clock.set(self.clock.now - ago_ms)
         self._clients[node].of.heartbeat(f"r{node}", LONG)
         self.clock.set(self.clock.now)

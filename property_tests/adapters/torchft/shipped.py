@@ -3,9 +3,9 @@
 Theory of operation. The extension is loaded from its file, without the package around it. Its servers and clients run
 in their own threads of this process, over TCP on 127.0.0.1. The extension finds `clock_gettime` in its table of
 imported functions. While a `Clock` is open, that entry is a function of ours, a few instructions, which returns a time
-in memory. So time passes only when a test says so, and a timer is seen at the next message that a thread receives.
+in memory. Time passes only when a test advances it, and a timer is seen at the next message that a thread receives.
 
-Rule: nothing here knows the model.
+Rule: nothing here depends on the model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADER, SECTIONS, SECTION, SYMBOLS = "<Q", "<HHH", "<IIQQQQIIQQ", 24  # ELF-64
 RELOCATIONS = 4  # SHT_RELA
 PAGE = 4096
 GLANCE_S = 0.005
-SECONDS_MAX = 30  # for what takes milliseconds on an idle machine
+SECONDS_MAX = 30  # milliseconds suffice on an idle machine
 
 
 def extension_file() -> Path | None:
@@ -59,7 +59,7 @@ def problem() -> str | None:
 
 @cache
 def extension() -> ModuleType:
-    """The module; its servers have one thread each, so that their tasks run in the order of the messages."""
+    """The module. Its servers have one thread each: their tasks run in the order of the messages."""
     os.environ.update(TOKIO_WORKER_THREADS="1", RUST_LOG="error")
     path = extension_file()
     assert path is not None

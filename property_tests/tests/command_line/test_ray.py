@@ -17,7 +17,6 @@ import pytest
 
 from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
-from trystate.model.checker.kernel import Limits
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, report
@@ -72,20 +71,6 @@ def test_ctrl_c_keeps_what_is_done_and_names_the_rest(command: Command, plan: An
     assert code == Exit.INTERRUPTED and "2 not done: ended by SIGINT" in out
     found = report()
     assert len(found["runs"]) + len(found["conformance"]) == 2 == len(found["left"])
-
-
-def test_the_searches_of_a_node_share_its_memory(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared: list[int] = []
-
-    def limits(searches: int) -> Limits:
-        shared.append(searches)
-        return Limits()
-
-    monkeypatch.setattr("trystate.search.machine.machine_limits", limits)
-    for cores, searches in (("1", 6), ("4", 1)):
-        with doubled(cpus=6) as double:
-            command("verify", HERE, "--edition", "MENDED", "--ray", "local", "--cores", cores)
-        assert (shared.pop(), double.options["num_cpus"]) == (searches, int(cores))
 
 
 def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:

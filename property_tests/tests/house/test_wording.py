@@ -59,7 +59,7 @@ KINDS = {
 # fmt: on
 GENERATED = re.compile(
     r"docs/(findings|verdicts|articles|releases|conformance|editions|store-editions|store-deviations|autograd-upstream|"
-    r"rpc-upstream|messages|ledger)\.md$|diagrams/generated/|CHANGELOG|docs/upstream/|tests/house/test_wording.py"
+    r"rpc-upstream|messages|protocols|ledger)\.md$|diagrams/generated/|CHANGELOG|docs/upstream/|tests/house/test_wording.py"
 )
 EXCEPTIONS_MAX = 12
 shown: Any = cache(lambda: runpy.run_path(str(CHECKOUT / "tools" / "texts.py"))["texts"])

@@ -142,14 +142,6 @@ def test_async_execution_wants_a_future() -> None:
 # Exceptions.
 
 
-@pytest.mark.parametrize(
-    "original", ["", ":", "builtins:SystemExit", "builtins:int", "no_such:Error", "os:system", "builtins:Exception"]
-)
-def test_only_exceptions_are_raised(original: str) -> None:
-    error = remote_errors.made(original, "text", "", ("w",))
-    assert type(error) is RemoteError and "text" in str(error)
-
-
 @given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode) | st.just(b'{"original": 3}'))
 @example(b"[" * 100_000)
 @example(b'{"original": "", "text": "", "traceback": "", "workers": []}')

@@ -46,7 +46,7 @@ def kinds(members: list[Tls]) -> dict[str, Options]:
 
 @pytest.fixture(autouse=True)
 def machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each worker counts as one on a machine of its own."""
+    """Each worker counts as the only one on its machine."""
     monkeypatch.setattr(handshake, "machine", str)
     monkeypatch.setattr(directory, "machine", str)
 
@@ -108,7 +108,7 @@ def test_an_altered_byte_of_a_call_is_never_accepted(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_passes_is_readable_only_without_tls(
+def test_an_adversary_reads_only_without_tls(
     kinds: dict[str, Options], name: str, relays: Callable[..., list[Relay]]
 ) -> None:
     found = relays()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from trystate.impl.rpc import agent, arena, futures, pool
+from trystate.impl.rpc import agent, arena, futures
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.frames import Kind
@@ -312,21 +312,6 @@ def test_calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() -> Non
         f.GATE.set()
         assert [each.wait() for each in gated + queued] == [True] * 3 + [(number, None) for number in range(20)]
         assert eventually(lambda: two[B].agent.busy == (0, 0))
-
-
-def test_a_close_refuses_the_calls_that_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "JOIN_SECONDS", 0.05)
-    options = Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=2), arena_bytes=0)
-    with world(1, options) as (alone,), f.closed_gate():
-        refused: list[int] = []
-        works = alone.agent.pool
-        works.later(f.wait_for_gate, partial(refused.append, 0), True)
-        assert eventually(lambda: works._working == 1)
-        for number in (1, 2):
-            works.later(partial(refused.append, -number), partial(refused.append, number), True)
-        works.close()
-        f.GATE.set()
-        assert sorted(refused) == [1, 2]
 
 
 def test_the_end_waits_for_what_ending_works_begin() -> None:

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 import pytest
 
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server.service import Service
 from trystate.impl.store.wire import COUNTER_KEY, U32, U64, blob, blobs, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Query, Status
@@ -149,17 +148,6 @@ def test_a_half_sent_request_lives_while_more_of_it_comes_and_no_longer() -> Non
     assert room.service.alarm.at is None
 
 
-def test_a_log_that_fails_keeps_no_connection_open() -> None:
-    def fail(line: str) -> None:
-        raise BrokenPipeError(line)
-
-    service = Service(limits=Limits(handshake_seconds=5.0), random_bytes=bytes, log=fail)
-    silent = [service.connected(name, 0.0) for name in ("a", "b")]
-    service.tick(5.0)
-    assert [session and session.closing for session in silent] == [True, True]
-    assert (held(service), service.alarm.at) == ({}, None)
-
-
 def test_when_all_unread_replies_are_too_much_the_largest_goes() -> None:
     room = Room(Limits(unsent_bytes_total=10_000))
     some, most, last = room.trio()
@@ -179,17 +167,6 @@ def test_when_all_unread_replies_are_too_much_the_largest_goes() -> None:
     assert held(room.service) == {"sessions": 1, "unsent": 4_001}
     some.leave()
     assert held(room.service) == {}
-
-
-def test_one_reply_may_be_larger_than_what_may_be_unread_beside_it() -> None:
-    room = Room(Limits(unsent_bytes=20_000))
-    reader, greedy, _ = room.trio()
-    reader(set_(KEY, bytes(30_000)))
-    for _ in range(3):
-        assert reader(get(KEY)) == blob(bytes(30_000))
-    greedy(get(KEY) * 2)
-    assert (reader.closed, greedy.closed) == (False, True)
-    assert "its 30008 unread bytes exceed 20000" in room.log[0]
 
 
 def test_when_all_half_sent_requests_are_too_much_the_largest_goes() -> None:
@@ -238,21 +215,6 @@ def test_the_large_values_that_waits_keep_are_bounded_in_total(total: int, kept:
     actor(delete(KEY))
     assert first(get(KEY)) + second(get(KEY)) == blob(bytes(9_000)) + blob(kept)
     assert held(room.service) == {"sessions": 3}
-
-
-def test_a_key_that_a_wait_names_many_times_is_promised_once() -> None:
-    """The keys are long and the values are empty, because a promise also counts the bytes of its keys."""
-    room = Room()
-    large, plenty, few = room.trio()
-    key = bytes(8_000)
-    large(set_(key, b""))
-    assert plenty(wait(*[key] * 2_000)) == STOP
-    assert plenty.session.promise == ((key,), (b"",))
-    keys = [b"%d" % n * 1_000 for n in range(10, 20)]
-    large(b"".join(set_(key, b"") for key in keys))
-    assert few(wait(*keys)) == STOP
-    assert few.session.promised_bytes == sum(map(len, keys)) + 100 * len(keys)
-    assert held(room.service)["kept"] == few.session.promised_bytes + len(key) + 100
 
 
 def test_a_slow_watcher_is_closed_at_the_end_of_a_message() -> None:

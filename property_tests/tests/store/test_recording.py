@@ -321,36 +321,6 @@ def test_the_proxys_record_is_the_servers(cut: int) -> None:
         assert found[0] == found[1] != []
 
 
-def test_a_wait_counts_as_blocked_only_when_it_is_not_answered_for_a_while() -> None:
-    here = Through()
-    (asked,) = here(1, wait(NEWS))
-    assert here.lines()[1] == []
-    here.passages[1].impatient(asked)
-    here(0, set_(NEWS, b""))
-    (quick,) = here(1, wait(NEWS))
-    here.passages[1].impatient(quick)  # the wait is already answered
-    assert [(line["c"], line["op"]) for line in here.lines()[1]] == [(2, "wait"), (1, "set"), (2, "go")]
-
-
-def test_a_wait_that_is_cancelled_or_whose_client_goes_is_stopped() -> None:
-    here = Through()
-    for end in (lambda: here(1, CANCEL), lambda: here.passages[1].closed()):
-        (asked,) = here(1, wait(NEWS))
-        here.passages[1].impatient(asked)
-        end()
-        here.recorder.flush()
-    ends = [(line["op"], line.get("why")) for line in here.lines()[1]]
-    assert ends == [("wait", None), ("stop", "cancelled"), ("wait", None), ("stop", "closed"), ("close", None)]
-
-
-def test_a_cancellation_that_comes_too_late_is_understood() -> None:
-    here = Through()
-    here(0, set_(NEWS, b""))
-    here(1, wait(NEWS) + CANCEL)
-    here(1, get(NEWS))
-    assert here.passages[1].followed and here.lines()[1][-1]["op"] == "get"
-
-
 def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
     here = Through()
     past = here.room.peer()

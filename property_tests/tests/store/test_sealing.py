@@ -25,7 +25,7 @@ def pair() -> tuple[Bound, Bound]:
 
 
 def delivered(receiver: Bound, pieces: list[bytes]) -> bytes:
-    """What the receiver returns before it refuses a piece."""
+    """The bytes that the receiver returns before it refuses a piece."""
     found = b""
     try:
         for piece in pieces:
@@ -101,6 +101,15 @@ def test_a_record_of_another_connection_is_refused() -> None:
             other.opened(client.sealed(b"message"))
 
 
+def test_a_record_that_is_returned_to_its_sender_is_refused() -> None:
+    assert delivered(pair()[0], [pair()[0].sealed(b"own")]) == b""
+
+
+def test_a_record_that_is_repeated_is_refused() -> None:
+    server, client = pair()
+    assert delivered(server, [client.sealed(b"message")] * 2) == b"message"
+
+
 def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "count", lambda: repeat(0))
 
@@ -114,8 +123,15 @@ def without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hmac, "compare_digest", lambda one, other: True)
 
 
-@pytest.mark.parametrize("mutant", [without_numbers, with_one_key, without_comparison])
-def test_a_mutant_is_noticed(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mutant", "noticing"),
+    [
+        (without_numbers, test_a_record_that_is_repeated_is_refused),
+        (with_one_key, test_a_record_that_is_returned_to_its_sender_is_refused),
+        (without_comparison, test_the_receiver_gets_a_beginning_of_what_was_sent),
+    ],
+)
+def test_a_mutant_is_noticed(mutant: Any, noticing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
-        test_the_receiver_gets_a_beginning_of_what_was_sent()
+        noticing()

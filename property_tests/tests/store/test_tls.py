@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Tls
+from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Tls, calling
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.errors import ConnectionLost, SecretRefused, StoreError, TlsRefused
 from trystate.impl.store.limits import Limits
@@ -114,7 +114,7 @@ def spread(heard: bytes) -> Iterable[int]:
 def forged(
     kind: Kind, attack: Callable[[int, int], Any], direction: int, where: Callable[[bytes], Iterable[int]] = spread
 ) -> list[str]:
-    """What an attack at each of some positions has achieved: other keys or values at the server, or at the client."""
+    """Other keys or values at the server or at the client, after an attack at each of some positions."""
     with served(kind) as server, client(server.port, kind) as direct:
         with Relay(server.port) as relay:
             assert visit(kind, relay, SECONDS) == "value"
@@ -181,7 +181,7 @@ def test_a_repeated_piece_of_a_connection_changes_nothing(kinds: dict[str, Kind]
         assert (direct.add("n", 0) == 2) is (name == "plain")
 
 
-def test_what_passes_is_readable_only_without_tls(kind: Kind) -> None:
+def test_an_adversary_reads_only_without_tls(kind: Kind) -> None:
     with served(kind) as server, Relay(server.port) as relay, client(relay.port, kind) as store:
         store.set("some key", "some value")
         assert (b"some value" in relay.heard[TO_SERVER]) is ("tls" not in kind)
@@ -225,7 +225,7 @@ def test_certificates_of_another_authority_are_refused(kinds: dict[str, Kind], t
 def test_a_client_whose_authority_the_server_does_not_know_is_refused(
     kinds: dict[str, Kind], files: Path, tmp_path: Path
 ) -> None:
-    """The client trusts both authorities; the server does not know the client's, and that ends the connection."""
+    """The client trusts both authorities; the server trusts its own only, and that ends the connection."""
     stranger = certified(authority(tmp_path / "ca"), tmp_path / "stranger")
     with (stranger / AUTHORITY).open("ab") as both:
         both.write((files / AUTHORITY).read_bytes())
@@ -288,8 +288,8 @@ def test_new_files_are_used_by_new_connections(ca: Path, tmp_path: Path) -> None
 
 
 def tls_digest(port: int, tls: Tls) -> bytes:
-    """What identifies the certificate that a server has for a new connection."""
-    layer = tls.client()
+    """The digest of the certificate that a server has for a new connection."""
+    layer = calling(tls)
     with socket.create_connection((HOST, port), timeout=30) as sock:
         layer.shake(sock, monotonic() + 30)
         return layer.digest

@@ -74,7 +74,7 @@ def test_a_comparison_without_the_package_is_skipped(monkeypatch: pytest.MonkeyP
     assert shipped.extension_file() is None
     with pytest.raises(UnavailableError, match=r"torchft is not installed: pip install 'trystate\[torchft\]'"):
         conformance.CHECKS[0].whole(print)
-    monkeypatch.setattr(shipped.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert "on x86-64 only" in str(shipped.problem())
 
 
@@ -84,7 +84,8 @@ needs_package = pytest.mark.skipif(shipped.problem() is not None, reason=str(shi
 
 
 def replayed(system: System, **options: Any) -> Replayed:
-    with (Ranks if isinstance(system, Managers) else Replicas)(system) as subject:
+    subject_of: Any = Ranks if isinstance(system, Managers) else Replicas
+    with subject_of(system) as subject:
         return replay_every_edge(system, subject, repeats=False, **options)
 
 
@@ -97,17 +98,17 @@ def test_edges_are_steps_of_the_shipped_servers(system: System) -> None:
     assert seen.edges >= min(most, seen.edges_of_all)
 
 
-WRONG = (
+WRONG: tuple[tuple[type[System], dict[str, int], tuple[str, ...]], ...] = (
     (altered("HalfSuffices", Lighthouse, "is_met", "size + size > beating", "size + size >= beating"), TWO, ()),
     (altered("NeverLate", Lighthouse, "is_met", "(size == beating) | late", "size == beating"), THREE, ()),
     (wrong("NeverFast", Lighthouse, is_fast=lambda self, s: s.last.absent & ~s.last.absent), {**TWO, "steps": 2}, ()),
     (altered("SameNumber", Lighthouse, "is_changed", " | any_(self.candidate(s, n) & s.failed[n] for n in s.node)", ""),
-     TWO, ("restart",)),
+     {**TWO, "steps": 2}, ("restart",)),
     (wrong("NeverShrinks", Lighthouse, shrinking=lambda self, s: s.last.absent & ~s.last.absent), TWO, ("shrink",)),
     (wrong("NumberKept", Lighthouse, forget=lambda self, s: None), TWO, ("restart",)),
     (altered("NoVetoes", Managers, "cast", "s.denied[rank] | denied", "s.denied[rank]"), {}, ("veto",)),
     (wrong("Removes", Managers, forget=manager.Mended.forget), {}, ("timeout",)),
-    (wrong("Tells", Managers, lose=manager.Mended.lose), {}, ("failure",)),
+    (wrong("Answers", Managers, lose=manager.Mended.lose), {}, ("failure",)),
 )  # fmt: skip
 
 
