@@ -34,7 +34,7 @@ HEAD = """\
 
 For those who ask how much was tried. `trystate simulate` runs random cases: schedules of faults on simulated nodes,
 walks of the models that the real classes take too, programs, systems, disturbed stores. The tables have every
-campaign whose numbers were kept, and nothing else. Hours are of one core; processes that a case starts are not
+campaign whose numbers were kept, and nothing else. Times are of one core; processes that a case starts are not
 counted.
 
 <!-- not run: a campaign takes as long as it is given -->
@@ -74,6 +74,10 @@ def _together(entries: Iterable[dict[str, Any]], names: Iterable[str]) -> Tally:
     return tally
 
 
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 3600 else f"{seconds / 60:.1f} min"
+
+
 def _share(tally: Tally) -> str:
     return f"1 in {1 / tally.bound:,.0f}"
 
@@ -81,7 +85,7 @@ def _share(tally: Tally) -> str:
 def _campaigns(entries: list[dict[str, Any]]) -> str:
     text = "\n## Campaigns\n\n"
     text += row(
-        "kind", "commit, day", "seeds", "steps", "faults", "hours", "at rest after", "violated", "at most", "planted"
+        "kind", "commit, day", "seeds", "steps", "faults", "time", "at rest after", "violated", "at most", "planted"
     )
     text += row("---", "---", *["--:"] * 4, "---", "---", "--:", "--:")
     for one in entries:
@@ -92,13 +96,13 @@ def _campaigns(entries: list[dict[str, Any]]) -> str:
         again = f"`trystate simulate {one['kind']} --first {first} --seeds {stop - first}`"
         text += row(
             f"{kind.title}: {again}", f"{one['commit']}, {one['date']}", f"{tally.seeds:,}", f"{tally.steps:,}",
-            f"{sum(tally.faults.values()):,}", f"{tally.cpu_seconds / 3600:.2f}", rest, ", ".join(found) or "nothing",
+            f"{sum(tally.faults.values()):,}", f"{_time(tally.cpu_seconds)}", rest, ", ".join(found) or "nothing",
             _share(tally) if not found else "", f"{tally.canaries - len(tally.silent)} of {tally.canaries}",
         )  # fmt: skip
     total = _together(entries, kinds())
     return text + (
         f"\nTogether {total.seeds:,} cases, {total.steps:,} steps, {sum(total.faults.values()):,} faults, "
-        f"{total.cpu_seconds / 3600:.2f} hours of a core, {total.seconds / 3600:,.0f} hours of virtual time. Each "
+        f"{_time(total.cpu_seconds)} of a core, {total.seconds / 3600:,.0f} hours of virtual time. Each "
         "command repeats its row at its commit; a commit with + had further changes.\n"
     )
 
