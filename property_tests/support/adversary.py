@@ -47,6 +47,11 @@ def repeating(where: int, position: int) -> Attack:
     return lambda direction, at, piece: piece * 2 if direction == where and at <= position < at + len(piece) else piece
 
 
+def adding(where: int, position: int, added: bytes) -> Attack:
+    """Send more bytes behind the piece that begins at this position."""
+    return lambda direction, at, piece: piece + added if direction == where and at == position else piece
+
+
 class Relay:
     """A relay before a port of this machine. `heard` has the bytes of both directions, of all connections.
 

@@ -435,6 +435,8 @@ class Client:
         if not compare_digest(proof, server_proof(secret, theirs, mine, agreed)):
             raise SecretRefused(f"{self.where}: the server does not know the secret; check that it is your server")
         if agreed:
+            if not connection.in_step:
+                raise SecretRefused(f"{self.where}: a relay has added bytes to the server's proof; connect without it")
             connection.guard(bound(secret, theirs, mine, agreed, server=False))
 
     @property

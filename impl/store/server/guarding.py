@@ -1,6 +1,7 @@
 """Connections whose bytes are sealed: by TLS from the first byte, or bound to the proof of the server's secret.
 
-Rule: the service sees only bytes that were opened. Replies are sealed from the first opened bytes of the peer on. The
+Rule: the service sees only bytes that were opened. Bytes that follow the proof in the same piece are in no record, so a
+relay may have added them: they end the connection. Replies are sealed from the first opened bytes of the peer on. The
 proof of the server, which no layer seals yet, has left before, because the peer waits for it.
 """
 
@@ -29,7 +30,7 @@ class Guarded(Base):  # type: ignore[misc]  # a mixin
                 return
             self.seals = True
         super().data_received(data)
-        if self.layer is None and self.session.bound is not None:
+        if self.layer is None and self.session.bound is not None and not self.session.closing:
             self.layer = self.session.bound
             self.service.admit(self.session)
 

@@ -69,6 +69,7 @@ WHY_NOT = {
     READY: "its request does not exist; it speaks another protocol, or a later version",
     BLOCKED: "a request while another is blocked; use one connection for each thread",
 }
+BEHIND_PROOF = "bytes came with the proof of the secret, and are in no record; a relay has added them"
 STRANGER = Limits(key_bytes=64, value_bytes=64, keys_in_request=1)  # until the peer has validated and proved itself
 
 
@@ -192,6 +193,9 @@ class Service:
             if state in PERMITTED:
                 why = WHY_NOT[READY if state is BLOCKED and operation not in BODIES else state]
                 self.close(session, f"{why} ({operation})")
+            return end
+        if state is VALIDATING and session.bound is not None:
+            self.close(session, BEHIND_PROOF)
             return end
         frame = Frame(operation, self.limits if state is READY or state is BLOCKED else STRANGER)
         position = frame.advance(data, position + 1, end)

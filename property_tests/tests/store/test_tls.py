@@ -18,13 +18,16 @@ from typing import Any
 import pytest
 
 from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Tls, calling
+from trystate.impl.store.client import codec
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.errors import ConnectionLost, SecretRefused, StoreError, TlsRefused
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.impl.store.wire import U64, blob
 from trystate.model.errors import TrystateError, UsageError
-from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, cutting, flipping, repeating
+from trystate.model.store.vocabulary import Query
+from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, adding, cutting, flipping, repeating
 from trystate.property_tests.support.certificates import authority, certified
 
 HOST = "127.0.0.1"
@@ -152,6 +155,27 @@ def test_terms_that_a_relay_has_altered_are_refused(kinds: dict[str, Kind]) -> N
         with pytest.raises(SecretRefused, match="proof of the secret is wrong"):
             client(relay.port, kinds["secret"])
         assert "relay" in lines[0]
+
+
+@pytest.mark.parametrize("name", ["plain", "secret"])
+def test_bytes_that_a_relay_adds_to_the_last_unsealed_request_are_no_request(kinds: dict[str, Kind], name: str) -> None:
+    """They would begin a request whose rest are the opened bytes of the client. Its value is then read as a request."""
+    position = len(codec.GREETING) + (0 if name == "plain" else len(codec.HELLO))
+    head = bytes((Query.CHECK,)) + U64.pack(1) + U64.pack(1 + 8 + len("/key") + 8)
+    with served(kinds[name]) as server, client(server.port, kinds[name]) as direct:
+        relay = Relay(server.port, adding(TO_SERVER, position, head))
+        with relay, contextlib.suppress(TrystateError), client(relay.port, kinds[name], AT_ONCE) as store:
+            store.set("key", bytes((Query.SET,)) + blob(b"/forged") + blob(b"value"))
+        assert direct.list_keys() == (["forged"] if name == "plain" else [])
+
+
+def test_bytes_that_a_relay_adds_to_the_proof_of_the_server_are_refused(kinds: dict[str, Kind]) -> None:
+    with served(kinds["secret"]) as server:
+        with Relay(server.port) as relay, client(relay.port, kinds["secret"]):
+            proof = len(relay.heard[TO_CLIENT]) - (1 + 8 + 32)
+        refused = pytest.raises(SecretRefused, match="a relay has added bytes to the server's proof")
+        with Relay(server.port, adding(TO_CLIENT, proof, b"\0")) as relay, refused:
+            client(relay.port, kinds["secret"])
 
 
 @pytest.mark.parametrize("name", KINDS)
