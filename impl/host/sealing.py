@@ -69,7 +69,7 @@ class Bound:
         return int(size)
 
     def sealed(self, data: Any) -> bytes:
-        if len(data) <= RECORD_BYTES_MAX:
+        if 0 < len(data) <= RECORD_BYTES_MAX:
             return self._record(data)
         view = memoryview(data).cast("B")
         return b"".join(self._record(view[at : at + RECORD_BYTES_MAX]) for at in range(0, len(view), RECORD_BYTES_MAX))

@@ -6,7 +6,8 @@ checks that the certificate is for the host that it connects to. RPC does not, b
 addresses; it includes the certificate in its proof (`rpc/handshake.py`).
 
 The files are read again when they have changed, by the next new connection, so certificates are replaced without a
-restart. A server whose new files cannot be used continues with the old ones, which it has in memory.
+restart. A process whose new files cannot be used continues with the old ones, which it has in memory: a connection may
+be made between the writing of two files.
 
 Rule: files that no peer could accept are refused where they are named, before the program listens or connects.
 """
@@ -72,18 +73,25 @@ def contexts(tls: Tls) -> _Contexts:
     return known[1]
 
 
+def latest(tls: Tls) -> _Contexts:
+    """The contexts of the files as they are now, or of the last files that could be used."""
+    try:
+        return contexts(tls)
+    except UsageError:
+        if tls.folder not in _known:
+            raise
+        return _known[tls.folder][1]
+
+
 def serving(tls: Tls) -> Layer:
     """The layer of a connection that this process has accepted."""
-    try:
-        found = contexts(tls)
-    except UsageError:
-        found = _known[tls.folder][1]  # the files are being replaced, or the new ones are wrong
+    found = latest(tls)
     return Layer(found.server, found.digest)
 
 
 def calling(tls: Tls, host: str = "") -> Layer:
     """The layer of a connection to `host`; without a host the name in the certificate is not checked."""
-    found = contexts(tls)
+    found = latest(tls)
     return Layer(found.client if host else found.nameless, None, host)
 
 
@@ -160,7 +168,8 @@ class Layer:
         self._serves = digest is not None
         self._digest = digest
         self._tls = context.wrap_bio(self._in, self._out, server_side=self._serves, server_hostname=host or None)
-        self._lock = threading.Lock()  # OpenSSL allows one thread at a time
+        # OpenSSL allows one thread at a time. Reentrant: a signal handler may send while its thread opens.
+        self._lock = threading.RLock()
         self.shaken = False
         self._begun = False
 
@@ -192,11 +201,12 @@ class Layer:
         return self.shaken
 
     def sealed(self, data: bytes) -> bytes:
-        view = memoryview(data).cast("B")
+        view, found = memoryview(data).cast("B"), []
         with self._lock:
             while len(view):
-                view = view[self._tls.write(view) :]
-            return self._out.read()
+                view = view[self._tls.write(view[:PIECE_BYTES]) :]
+                found.append(self._out.read())  # not once behind all: one read returns less than 2 GiB
+        return b"".join(found)
 
     def opened(self, data: bytes) -> bytes:
         self.feed(data)

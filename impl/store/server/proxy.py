@@ -27,7 +27,7 @@ from typing import Any, cast
 from trystate.model.errors import UsageError
 
 from ...host.listening import peer_name
-from ...host.tls import Tls, contexts
+from ...host.tls import Tls, latest
 from ..record.format import PATIENCE_SECONDS
 from ..record.passage import ClientRequest, Passage
 from ..record.recorder import Recorder
@@ -207,8 +207,8 @@ class Proxy(Acceptor):
         self.connections[link] = None
         failed = f"the store at {peer_name(self.to)} cannot be reached"
         try:
-            asking: dict[str, Any] = {} if self.tls is None else {"ssl": contexts(self.tls).client}
-            serving: dict[str, Any] = {} if self.tls is None else {"ssl": contexts(self.tls).server}
+            asking: dict[str, Any] = {} if self.tls is None else {"ssl": latest(self.tls).client}
+            serving: dict[str, Any] = {} if self.tls is None else {"ssl": latest(self.tls).server}
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self.loop.create_connection(lambda: link.server, *self.to, **asking)
                 failed = "this client cannot be connected"

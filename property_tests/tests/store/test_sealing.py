@@ -87,6 +87,11 @@ def test_a_large_message_is_several_records() -> None:
     assert server.opened(client.sealed(memoryview(message))) == message
 
 
+def test_an_empty_message_is_no_record() -> None:
+    """A list of no values is empty in torch's protocol."""
+    assert pair()[0].sealed(b"") == b""
+
+
 @pytest.mark.parametrize("size", [0, RECORD_BYTES_MAX + 1, 0xFFFFFFFF])
 def test_an_impossible_size_is_refused_before_the_body_is_read(size: int) -> None:
     with pytest.raises(Altered, match=f"a record of {size} bytes"):

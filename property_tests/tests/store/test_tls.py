@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Tls, calling
+from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Layer, Tls, calling, serving
 from trystate.impl.store.client import codec
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.errors import ConnectionLost, SecretRefused, StoreError, TlsRefused
@@ -290,7 +290,7 @@ def test_wrong_files_are_refused_before_anything_listens(ca: Path, files: Path, 
 
 
 def test_new_files_are_used_by_new_connections(ca: Path, tmp_path: Path) -> None:
-    """A server with wrong new files continues with the old ones, and uses the next valid ones."""
+    """A server or a client with wrong new files continues with the old ones, and uses the next valid ones."""
     folder = certified(ca, tmp_path / "server")
     trusting = certified(ca, tmp_path / "client")
     later = authority(tmp_path / "later")
@@ -300,7 +300,10 @@ def test_new_files_are_used_by_new_connections(ca: Path, tmp_path: Path) -> None
     with served({"tls": Tls(str(folder))}) as server, client(server.port, {"tls": tls}) as old:
         first = tls_digest(server.port, tls)
         (folder / CERTIFICATE).write_text("half a file")
+        valid = (trusting / CERTIFICATE).read_bytes()
+        (trusting / CERTIFICATE).write_text("half a file")
         assert tls_digest(server.port, tls) == first
+        (trusting / CERTIFICATE).write_bytes(valid)
         certified(later, folder)
         with (folder / AUTHORITY).open("ab") as both:
             both.write((ca / AUTHORITY).read_bytes())
@@ -317,3 +320,56 @@ def tls_digest(port: int, tls: Tls) -> bytes:
     with socket.create_connection((HOST, port), timeout=30) as sock:
         layer.shake(sock, monotonic() + 30)
         return layer.digest
+
+
+class Interrupted:
+    """OpenSSL's object of a layer; a signal handler seals a message in the middle of each reading."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, self.tls, self.sealed = layer, layer._tls, b""
+
+    def read(self, size: int) -> bytes:
+        assert self.layer._lock.acquire(blocking=False), "the handler would wait for the frame that it interrupts"
+        self.layer._lock.release()
+        self.sealed += self.layer.sealed(b"signal")
+        return self.tls.read(size)
+
+    def write(self, data: bytes) -> int:
+        return self.tls.write(data)
+
+
+class Briefly:
+    """The output of a layer, of which one read returns at most a part; of the real one less than 2 GiB."""
+
+    MOST = 1 << 20
+
+    def __init__(self, layer: Layer) -> None:
+        self.out = layer._out
+
+    def read(self) -> bytes:
+        return self.out.read(self.MOST)
+
+
+@pytest.fixture
+def layers(files: Path) -> tuple[Layer, Layer]:
+    """Of a client and a server, after the handshake."""
+    tls = Tls(str(files))
+    sides = sender, receiver = calling(tls, HOST), serving(tls)
+    while not (sender.step() and receiver.shaken):
+        receiver.feed(sender.answer())
+        sender, receiver = receiver, sender
+    return sides
+
+
+def test_a_signal_handler_seals_while_its_thread_opens(layers: tuple[Layer, Layer]) -> None:
+    one, other = layers
+    one._tls = interrupted = Interrupted(one)  # type: ignore[assignment]
+    assert one.opened(other.sealed(b"message")) == b"message"
+    assert other.opened(interrupted.sealed).startswith(b"signal")
+
+
+def test_a_message_is_sealed_as_a_whole(layers: tuple[Layer, Layer]) -> None:
+    one, other = layers
+    one._out = Briefly(one)  # type: ignore[assignment]
+    message = bytes(3 * Briefly.MOST)
+    assert other.opened(one.sealed(message)) == message
