@@ -24,7 +24,7 @@ from struct import Struct
 from time import monotonic
 from typing import Any, Protocol
 
-RECORD_BYTES_MAX = 1 << 18  # the body of a record, which is kept in memory until its MAC is checked
+RECORD_BYTES_MAX = 1 << 16  # the body of a record, which is kept in memory until its MAC is checked
 MAC_BYTES = 16  # an HMAC-SHA256, cut: each of its bits is as hard to guess (RFC 2104)
 _HEAD = Struct(f"<I{MAC_BYTES}s")
 _NUMBER = Struct("<Q")
@@ -99,6 +99,11 @@ class Bound:
 
     def answer(self) -> bytes:
         return b""
+
+    @property
+    def half(self) -> bool:
+        """A part of a record has arrived."""
+        return bool(self._rest)
 
 
 def bound(secret: bytes, server_nonce: bytes, client_nonce: bytes, agreed: bytes = b"", *, server: bool) -> Bound:

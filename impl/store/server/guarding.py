@@ -24,15 +24,18 @@ class Guarded(Base):  # type: ignore[misc]  # a mixin
         self.seals = False
 
     def data_received(self, data: bytes) -> None:
-        if self.layer is not None:
-            data = self._opened(data)
-            if not data:
-                return
-            self.seals = True
-        super().data_received(data)
-        if self.layer is None and self.session.bound is not None and not self.session.closing:
-            self.layer = self.session.bound
-            self.service.admit(self.session)
+        if self.layer is None or (data := self._opened(data)):
+            self.seals = self.layer is not None
+            super().data_received(data)
+        session = self.session
+        if session.bound is None or session.closing:
+            return
+        if self.layer is None:
+            self.layer = session.bound
+            self.service.admit(session)
+        self.service.half_sent.record(session, session.bound.half)
+        if session.bound.half:
+            self.driver.settle()
 
     def _opened(self, data: bytes) -> bytes:
         assert self.layer is not None

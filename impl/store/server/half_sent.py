@@ -56,6 +56,13 @@ class HalfSent:
         self._arrived(session, len(data))
         return None
 
+    def record(self, session: Session, half: bool) -> None:
+        """Wait for the rest of a half-sent record as for the rest of a request; or no more."""
+        if half:
+            self.since.begin(session, self.clock())
+        elif session.frame is None:
+            self.since.end(session)
+
     def end(self, session: Session) -> None:
         """Forget a request that is complete, or whose session ends."""
         session.frame = None

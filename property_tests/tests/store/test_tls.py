@@ -6,6 +6,7 @@ Rule: each attack is also done on a store without protection, where it succeeds,
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import threading
@@ -19,6 +20,8 @@ import pytest
 
 from trystate.impl.host.tls import AUTHORITY, CERTIFICATE, FILES, KEY, Layer, Tls, calling, serving
 from trystate.impl.store.client import codec
+from trystate.impl.store.client.client import Client
+from trystate.impl.store.client.connection import HungUp
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.errors import ConnectionLost, SecretRefused, StoreError, TlsRefused
 from trystate.impl.store.limits import Limits
@@ -238,6 +241,25 @@ def test_a_stranger_that_is_silent_or_slow_is_disconnected(kinds: dict[str, Kind
         silent.sendall(b"\x16\x03\x01")
         assert silent.recv(1) == b""
     assert "raise handshake_seconds" in lines[0]
+
+
+def test_a_record_that_stays_half_sent_ends_its_connection() -> None:
+    lines: list[str] = []
+    with served({"secret": SECRET}, lines, limits=Limits(half_sent_seconds=1)) as server:
+        made = Client(HOST, server.port, SECRET)
+        whole, half = made.open(30), made.open(30)
+        for connection in (whole, half):
+            assert connection.layer is not None
+            record = connection.layer.sealed(codec.PING)
+            os.write(connection.fd, record[:-1])
+            if connection is whole:
+                os.write(connection.fd, record[-1:])
+        with pytest.raises(HungUp):
+            half.read(codec.pong(), monotonic() + 30)
+        whole.read(codec.pong(), monotonic() + 30)
+        whole.ask(codec.PING, codec.pong, 30)
+    assert len(lines) == 1
+    assert "raise half_sent_seconds" in lines[0]
 
 
 def test_certificates_of_another_authority_are_refused(kinds: dict[str, Kind], tmp_path: Path) -> None:
