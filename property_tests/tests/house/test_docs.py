@@ -177,7 +177,7 @@ def test_the_first_pages_lead_to_the_counting_of_gradients_in_fast(page: str) ->
 def test_a_page_installs_the_package_from_the_checkout() -> None:
     for path in DOCUMENTS:  # extras of the installed package need no index with the package
         extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))
-        assert extras <= {"metrics", "otel", "ray", "fast", "rpc"}, path.name
+        assert extras <= {"metrics", "otel", "ray", "fast", "rpc", "nvrx", "torchft"}, path.name
 
 
 @needs_clone
