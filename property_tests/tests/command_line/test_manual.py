@@ -86,9 +86,7 @@ def parse(argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line[:60] for _, line in EXAMPLES])
-def test_each_example_is_a_command_line_of_its_command(
-    name: str, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_example_is_a_command_line_of_its_command(name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "contexts", lambda _: None)  # the files of an example are not there
     found = list(words(line))
     assert found or "python train.py" in line
