@@ -24,8 +24,16 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import TrystateError, UsageError
-from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, cutting, flipping, repeating
-from trystate.property_tests.support.certificates import authority, certified
+from trystate.property_tests.support.adversary import (
+    TO_CLIENT,
+    TO_SERVER,
+    Relay,
+    authority,
+    certified,
+    cutting,
+    flipping,
+    repeating,
+)
 
 HOST = "127.0.0.1"
 SECRET = b"0123456789abcdef"
