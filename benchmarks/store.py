@@ -37,7 +37,7 @@ from trystate.impl.host.tls import Tls
 from trystate.impl.store.wire import I64
 from trystate.property_tests.adapters.our_store import wire as wire
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.certificates import authority, certified
+from trystate.property_tests.support.adversary import authority, certified
 from trystate.property_tests.support.stores.recorded import Command
 from trystate.store import TCPStore, TCPStoreServer
 

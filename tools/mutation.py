@@ -32,7 +32,7 @@ from cosmic_ray.work_item import MutationSpec, TestOutcome
 
 HERE = Path(__file__).resolve().parents[1]
 FOLDERS = ("impl/rendezvous", "impl/agent", "impl/store", "impl/rpc", "impl/autograd", "model/checker", "model/prover")
-LIMIT_SECONDS = 900.0  # of the tests with one mutant; a test that takes longer waits for ever: the mutant is killed
+LIMIT_SECONDS = 900.0  # limit for the tests of one mutant; beyond it a test waits for ever: the mutant is killed
 
 
 def mutants(folder: Path, seed: int) -> list[MutationSpec]:

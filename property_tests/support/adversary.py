@@ -1,4 +1,5 @@
-"""An adversary on the wire: a relay on a real socket that reads everything, and alters, repeats, or cuts what it likes.
+"""An adversary on the wire: a relay on a real socket that reads everything, and alters, repeats, or cuts what it likes;
+and authorities and certificates, made with the command `openssl` as docs/deploy.md shows it.
 
 Rule: the relay passes bytes on in pieces as they arrive; an `Attack` decides the bytes that leave for each piece.
 """
@@ -6,15 +7,19 @@ Rule: the relay passes bytes on in pieces as they arrive; an `Attack` decides th
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from trystate.impl.host.tls import Tls, contexts
 
 TO_SERVER, TO_CLIENT = 0, 1
+NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=job")
 Attack = Callable[[int, int, bytes], bytes | None]  # direction, position of the piece, piece -> what leaves; None: cut
 
 
@@ -110,3 +115,27 @@ class Relay:
             thread.join()
         for sock in (self._listener, *self._open):
             sock.close()
+
+
+def authority(folder: Path) -> Path:
+    """A new authority: ca.crt and ca.key in the folder."""
+    folder.mkdir()
+    openssl("req", "-x509", *NEW, "-days", "2", "-keyout", "ca.key", "-out", "ca.crt", at=folder)
+    return folder
+
+
+def certified(of: Path, folder: Path, names: str = "DNS:localhost,IP:127.0.0.1", days: int = 2) -> Path:
+    """A folder with tls.crt, tls.key and ca.crt: a certificate for these names that the authority has signed.
+
+    With days=-1 it has expired.
+    """
+    folder.mkdir(exist_ok=True)
+    openssl("req", *NEW, "-addext", f"subjectAltName={names}", "-keyout", "tls.key", "-out", "csr", at=folder)
+    signed = ("-CA", f"{of}/ca.crt", "-CAkey", f"{of}/ca.key", "-days", str(days), "-copy_extensions", "copy")
+    openssl("x509", "-req", "-in", "csr", *signed, "-out", "tls.crt", at=folder)
+    shutil.copy(of / "ca.crt", folder)
+    return folder
+
+
+def openssl(*words: str, at: Path) -> None:
+    subprocess.run(["openssl", *words], cwd=at, check=True, capture_output=True)

@@ -16,9 +16,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+VERIFIED = "TRYSTATE_VERIFIED" in os.environ  # `trystate verify --all` is run as well as these tests
+by_verify = pytest.mark.skipif(VERIFIED, reason="`trystate verify` compares it")
 EXAMPLES = 40  # examples of a hypothesis test without its own number
 NUMBERS: Mapping[str, int] = {
     "examples": 300,  # 400 s: seven times the ordinary number, with new ones each night

@@ -30,8 +30,7 @@ from trystate.model.store import findings as store
 from trystate.model.torchft import findings as torchft
 from trystate.search.plans import states
 
-from .marks import VERIFIED
-from .nightly import by_night
+from .nightly import VERIFIED, by_night
 from .runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (

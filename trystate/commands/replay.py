@@ -72,11 +72,11 @@ def _report(finding: Finding) -> int:
 
 def _not_replayed(finding: Finding) -> str:
     """Why no script replays a finding; empty if one does."""
-    if replays.script(finding).is_file():
+    if releases.is_out_of_reach(finding):
+        return f"it was last seen in torch {finding.until}, and no torch that can be installed has it"
+    if finding.of == "torch" or replays.script(finding).is_file():
         return ""
-    if finding.of != "torch":
-        return f"its model was written from the source of {finding.of}, which was not run"
-    return f"it was last seen in torch {finding.until}, and no torch that can be installed has it"
+    return f"its model was written from the source of {finding.of}, which was not run"
 
 
 def _show_in_model(finding: Finding) -> None:

@@ -28,7 +28,7 @@ CANDIDATES_MAX = 1 << 17  # with more guesses, the level before is expanded afte
 Words = tuple[int, ...]
 Origins = dict[Words, tuple[Words, int]]  # state -> a state of the level before, and the number of the step from it
 Masked = tuple[int, int, int]  # a word, a mask, and the bits under it
-Plan = tuple[list[Masked], list[Masked], list[Place], list[Masked]]  # what a step writes, keeps; free, cleared cells
+Plan = tuple[list[Masked], list[Masked], list[Place], list[Masked]]  # cells that a step writes, keeps, frees, clears
 Trail = tuple[list[Words], list[int]]  # states from an initial one, and the number of the step between each two
 
 

@@ -21,9 +21,8 @@ from trystate.property_tests.adapters.our_agent.conformance import CHECKS, FAULT
 from trystate.property_tests.adapters.our_agent.edges import AgentSteps
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify, examples
 from trystate.testing import state_machine
 
 FEWEST = CHECKS[1]  # with two faults; by day the other checks take a sample

@@ -18,9 +18,8 @@ from trystate.model.agent.ranks import Ours, Ranks
 from trystate.model.agent.vocabulary import Assignment
 from trystate.model.language import Expr, SymbolicState, any_, count
 from trystate.property_tests.adapters.torch_agent.conformance import RANKS, compare_ranks
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, rewritten, survives, wrong
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify
 from trystate.property_tests.support.pinned import Asked, model_tests, of_plan
 
 S = SymbolicState

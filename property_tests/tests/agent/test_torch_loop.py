@@ -24,9 +24,8 @@ from trystate.property_tests.adapters.our_agent.conformance import Slice
 from trystate.property_tests.adapters.torch_agent import loop
 from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, SIGNAL, compare
 from trystate.property_tests.adapters.torch_agent.loop import TorchLoop
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, rewritten, survives
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify, examples
 from trystate.property_tests.support.runs import replay
 from trystate.testing import state_machine
 

@@ -26,8 +26,8 @@ from trystate.property_tests.adapters.our_autograd.conformance import (
 from trystate.property_tests.adapters.our_autograd.edges import PassSteps
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.support import nightly
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import detected
+from trystate.property_tests.support.nightly import by_verify
 from trystate.testing import state_machine
 
 OURS = (Edition.TRYSTATE, Mode.SMART)

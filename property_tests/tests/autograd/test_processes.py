@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.diagrams.exchange import ANSWER
+from trystate.impl.autograd import optimizer as runtime
+from trystate.model.autograd.optimizer import Optimizers, Ours
+from trystate.model.autograd.vocabulary import Edition
+from trystate.model.language import any_, not_
+from trystate.property_tests.adapters.our_autograd.conformance import Slice
+from trystate.property_tests.adapters.torch_store.server import free_port
+from trystate.property_tests.support.mutants import altered, detected, wrong
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.pinned import Asked, model_tests
 
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
@@ -65,3 +80,119 @@ def test_a_worker_that_dies_in_a_pass_fails_it_and_its_contexts_end(tmp_path: Pa
     (kind, text), contexts = said[0]
     assert kind == "PassPeerLostError", text
     assert contexts == 0
+
+
+# ---- the optimizer
+
+
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+STALE = "only_its_own_gradients_are_applied grad_is_what_it_was"
+# fmt: off
+ASKED = (
+    Asked(Optimizers, TORCH, "steps=1", 5125, STALE),
+    Asked(Optimizers, TORCH, "steps=1 scripted=1", 6241, "steps_do_not_interleave"),
+    Asked(Optimizers, TORCH, "optimizer=2 owner=1", 25438, STALE, ("error", "timeout", "crash")),
+    Asked(Optimizers, TRYSTATE, "owner=1 steps=1", 153),
+    Asked(Optimizers, TRYSTATE, "", 18025),
+    Asked(Optimizers, TRYSTATE, "owner=1", 22522, "", ("error", "slow", "timeout", "crash")),
+)
+# fmt: on
+
+
+# A step enters while another is inside.
+TakesNoLock = wrong("TakesNoLock", Ours, may_enter=lambda self, s, owner: not_(False))
+
+
+# fmt: off
+MUTANTS = (
+    ("applied_at_most_once", altered("AppliesAgain", Ours, "leaves", "= Part.NONE", "= Part.WAITING"),
+     "owner=1 steps=1", ()),
+    ("only_its_own_gradients_are_applied", TakesNoLock, "owner=1 steps=1", ()),
+    ("grad_is_what_it_was", altered("LeavesGrad", Ours, "leaves", "s.grad[owner] = 0", "pass"), "owner=1 steps=1", ()),
+    ("steps_do_not_interleave", TakesNoLock, "owner=1 steps=1", ()),
+    ("returned_means_applied", wrong("ReturnsEarly", Ours,
+     may_return=lambda self, s, optimizer: any_(s.done[optimizer, w] for w in s.owner)), "steps=1", ()),
+    ("a_step_that_failed_raises", wrong("ForgetsErrors", Ours,
+     may_return=lambda self, s, optimizer: ~any_(~(s.done[optimizer, w] | s.failed[optimizer, w]) for w in s.owner)),
+     "owner=1 steps=1", ("error",)),
+    ("a_step_ends", wrong("AnswersNever", Ours, answer={"fair": False}), "owner=1 steps=1", ()),
+    ("deadlock_freedom", wrong("NoticesNothing", Ours, notice=None), "owner=1 steps=1", ("crash",)),
+)
+# fmt: on
+
+
+TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 1_000])
+
+
+# ---- the runtime
+
+
+ONE, FAILING = (Slice(Optimizers, {"steps": 1, "owner": 1}, faults) for faults in ((), ("error",)))
+STEP = runtime.LocalOptimizer.step
+# fmt: off
+test_a_rule_that_the_runtime_breaks_is_a_disagreement = detected({
+    "leaves .grad": (ONE, STEP, "borrowed(self._params)", "borrowed(())"),
+    # Like torch: a parameter without a gradient keeps its `.grad`.
+    "only those with gradients": (ONE, STEP, "borrowed(self._params):\n            for param in self._params:",
+                                  "borrowed(()):\n            for param in gradients:"),
+    "without the lock": (ONE, STEP, "not _steps.acquire(timeout=LOCK_SECONDS)", "False"),
+    "twice": (ONE, STEP, "self._optimizer.step()", "self._optimizer.step(); self._optimizer.step()"),
+    "keeps the lock": (FAILING, STEP, "_steps.release()", "pass"),
+    "waits for the first owner only": (Slice(Optimizers, {"steps": 1}), runtime._all, "in futures", "in futures[:1]"),
+    "raises no errors": (FAILING, runtime._all, "if errors", "if False"),
+})
+# fmt: on
+
+
+# ---- the example of the design note
+
+
+PROGRAM = Path(__file__).resolve().parents[3] / "docs" / "examples" / "dist_autograd_simple.py"
+SECONDS_MAX = 120.0
+RATE, ELEMENTS = 0.05, 9
+ROUNDED = 1.5e-4  # both values are printed with four digits
+LINE = re.compile(r"worker(\d): rref(\d) on worker(\d): (.*)")
+SIDES = ("ours", "torch")
+pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason="needs a clone: a wheel holds packages only")
+
+
+def printed(whose: str) -> list[str]:
+    """The lines of the program."""
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM), whose],
+        env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    return [line for line in done.stdout.splitlines() if LINE.fullmatch(line)]
+
+
+@pytest.mark.parametrize("whose", SIDES if NIGHTLY else SIDES[:1])  # torch's takes 12 s to start processes
+def test_each_worker_steps_the_parameters_of_the_other_once(whose: str) -> None:
+    """Each line is about a parameter of the other worker, and each element has changed by one step of the rate."""
+    lines = [LINE.fullmatch(line).groups() for line in printed(whose)]  # type: ignore[union-attr]
+    assert sorted((worker, number) for worker, number, *_ in lines) == [(w, n) for w in "01" for n in "12"]
+    for worker, _, owner, pairs in lines:
+        values = [[float(value) for value in pair.split(">")] for pair in pairs.split()]
+        assert worker != owner and len(values) == ELEMENTS
+        assert all(abs(before - after - RATE) <= ROUNDED for before, after in values)
+
+
+PICTURES = ("autograd-pass-fast.dot", "autograd-pass-smart.dot")
+
+
+def drawn(dot: str) -> tuple[list[str], list[str]]:
+    """The lines of a picture without the numbers of rows and their heights: notes and requests, and answers."""
+    lines = re.sub(r'(?<=[,"])-?\d+(\.\d+(?=!")|(?=( from| to)?"))', "", dot).splitlines()
+    return [line for line in lines if ANSWER.colour not in line], [line for line in lines if ANSWER.colour in line]
+
+
+def test_the_example_draws_the_committed_pictures(tmp_path: Path) -> None:
+    command = [sys.executable, str(PROGRAM.with_name("watch_a_pass.py")), "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS_MAX, check=True)
+    for name in PICTURES:
+        assert drawn((tmp_path / name).read_text("utf-8")) == drawn(
+            (PROGRAM.parents[1] / "pictures" / name).read_text("utf-8")
+        )
+        assert (tmp_path / name).with_suffix(".svg").stat().st_size

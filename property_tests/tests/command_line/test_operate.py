@@ -25,7 +25,7 @@ from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings
-from trystate.property_tests.support.certificates import authority, certified
+from trystate.property_tests.support.adversary import authority, certified
 from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
 TorchStores: Any = dist  # torch's stub does not declare the stores

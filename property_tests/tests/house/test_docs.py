@@ -34,7 +34,10 @@ from trystate.impl.autograd import errors as autograd_errors
 from trystate.impl.rendezvous import errors as rendezvous_errors
 from trystate.impl.store import errors
 from trystate.impl.store.limits import Limits
+from trystate.model.checker.expectations import Run
 from trystate.model.errors import TrystateError
+from trystate.model.rendezvous.findings import LARGER
+from trystate.property_tests.support.nightly import NIGHTLY
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [p for p in (CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md") if p.is_file()]
@@ -177,7 +180,7 @@ def test_the_first_pages_lead_to_the_counting_of_gradients_in_fast(page: str) ->
 def test_a_page_installs_the_package_from_the_checkout() -> None:
     for path in DOCUMENTS:  # extras of the installed package need no index with the package
         extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))
-        assert extras <= {"metrics", "otel", "ray", "fast", "rpc"}, path.name
+        assert extras <= {"metrics", "otel", "ray", "fast", "rpc", "nvrx", "torchft"}, path.name
 
 
 @needs_clone
@@ -318,3 +321,35 @@ def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> No
 
 def fenced(language: str, body: str, above: str = "") -> str:
     return f"Text.\n\n{above}\n```{language}\n{body}\n```\n\nMore text.\n"
+
+
+# ---- the searches that take minutes
+
+
+TOOL = Path(__file__).resolve().parents[3] / "docs" / "larger.py"
+
+pytestmark = pytest.mark.skipif(not TOOL.is_file(), reason="needs a clone: a wheel has no docs")
+
+
+def digest(run: Run) -> dict[str, str]:
+    found: dict[str, str] = runpy.run_path(str(TOOL))["digest"](run)
+    return found
+
+
+def known() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((TOOL.parent / "larger.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(LARGER)))
+def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
+    run, found = LARGER[number], known()[number]
+    assert found["label"] == run.build().label
+    assert found["digest"] == digest(run), "the model has changed: run python docs/larger.py"
+    assert {each["status"] for each in found["properties"]} == {"holds"}
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="ten minutes of two cores: under HYPOTHESIS_PROFILE=nightly")
+def test_the_larger_searches_find_the_same_again() -> None:
+    done = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -32,9 +32,8 @@ from trystate.property_tests.adapters.our_rendezvous.deadlines import OurDeadlin
 from trystate.property_tests.adapters.torch_rendezvous.deadlines import TorchDeadlines
 from trystate.property_tests.harness.paths import replay_systems
 from trystate.property_tests.harness.side_by_side import SideBySide
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together, wrong
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify
 from trystate.property_tests.support.pinned import Asked, bare, model_tests, of_plan
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE

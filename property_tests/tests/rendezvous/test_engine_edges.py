@@ -24,9 +24,8 @@ from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, 
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, replaced, rewritten
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify, examples
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 from trystate.testing import state_machine

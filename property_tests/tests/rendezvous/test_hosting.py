@@ -18,8 +18,8 @@ from trystate.model.rendezvous.hosting import SharedEndpoints
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.property_tests.adapters.our_rendezvous.hosting import every_edge, our_node
 from trystate.property_tests.adapters.torch_rendezvous.hosting import compare
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import wrong
+from trystate.property_tests.support.nightly import by_verify
 from trystate.property_tests.support.pinned import model_tests, of_plan
 
 # fmt: off

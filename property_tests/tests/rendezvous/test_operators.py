@@ -21,8 +21,8 @@ from trystate.property_tests.adapters.our_rendezvous.operators import (
 )
 from trystate.property_tests.adapters.our_rendezvous.parts import settings
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import generated, survivors
+from trystate.property_tests.support.nightly import by_verify
 from trystate.property_tests.support.rendezvous.tables import unnoticed
 
 

@@ -1,6 +1,6 @@
 """Random runs of rooms keep every property (adapters/rooms/worlds.py), and each mistake of a room violates one.
 
-A mistake that no random run shows soon, a join that returns while a request is under way, is in test_rooms_orders.py.
+A mistake that no random run shows soon, a join that returns while a request is under way, is in test_rooms_member.py.
 """
 
 from __future__ import annotations

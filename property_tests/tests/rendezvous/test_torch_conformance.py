@@ -18,8 +18,7 @@ from trystate.property_tests.adapters.torch_rendezvous.conformance import CHECKS
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Compared, Context, Observed, compare
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_verify
 
 TORCH = OPERATORS[Edition.TORCH]
 PAGE = Path(__file__).parents[3] / "docs" / "editions.md"

@@ -16,8 +16,7 @@ import torch
 
 from trystate.impl.host.tls import Layer, Tls
 from trystate.impl.rpc import directory, handshake
-from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, flipping
-from trystate.property_tests.support.certificates import authority, certified
+from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, authority, certified, flipping
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, meet, world
 from trystate.rpc import Options, PeerLost

@@ -12,7 +12,7 @@ from trystate.impl.torch_release import METHODS
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare
 from trystate.property_tests.harness.stores.handles import c10d
-from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.nightly import by_verify
 from trystate.store import HashStore
 from trystate.store import TCPStore as Ours
 

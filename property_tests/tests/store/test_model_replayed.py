@@ -30,9 +30,8 @@ from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.harness.stateful import state_machine
-from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, delayed, planted, replaced, rewritten, wrapped
-from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.nightly import by_verify, examples
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 EDGES = {

@@ -30,8 +30,17 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import U64, blob
 from trystate.model.errors import TrystateError, UsageError
 from trystate.model.store.vocabulary import Query
-from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, adding, cutting, flipping, repeating
-from trystate.property_tests.support.certificates import authority, certified
+from trystate.property_tests.support.adversary import (
+    TO_CLIENT,
+    TO_SERVER,
+    Relay,
+    adding,
+    authority,
+    certified,
+    cutting,
+    flipping,
+    repeating,
+)
 
 HOST = "127.0.0.1"
 SECRET = b"0123456789abcdef"

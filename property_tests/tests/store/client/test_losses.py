@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -12,6 +13,8 @@ from datetime import timedelta
 import pytest
 from torch.distributed import DistNetworkError, PrefixStore  # type: ignore[attr-defined]
 
+from trystate.impl.store.client.barrier_tokens import BarrierTokens
+from trystate.impl.store.client.client import Client
 from trystate.property_tests.adapters.torch_store.server import Server
 from trystate.property_tests.support.stores.client.common import HOST, LACKING, OPERATIONS, SHORT, greet, peer, within
 from trystate.property_tests.support.stores.client.servers import KINDS, SERVERS, frozen
@@ -150,3 +153,30 @@ def test_a_negative_timeout_is_refused_by_the_operations_name(ours: TCPStore, na
     ours._idle = deque()  # the fast path would notice a negative timeout too late
     with pytest.raises(InvalidArgument, match=rf"^{name}: the timeout is -1"):
         OPERATIONS[name][1](ours)
+
+
+# ---- the tokens of barriers
+
+
+def left(tokens: BarrierTokens, name: bytes) -> bytes:
+    """The token of a call that raises."""
+    with pytest.raises(KeyboardInterrupt), tokens.held(name) as token:
+        raise KeyboardInterrupt
+    return token
+
+
+def held(tokens: BarrierTokens, name: bytes) -> bytes:
+    """The token of a call that returns."""
+    with tokens.held(name) as token:
+        return token
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_has_none_of_its_parents_tokens() -> None:
+    client = Client(HOST, 1, None)
+    token = left(client.barrier_tokens, b"a")
+    pid = os.fork()
+    if not pid:
+        os._exit(held(client.barrier_tokens, b"a") == token)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert held(client.barrier_tokens, b"a") == token

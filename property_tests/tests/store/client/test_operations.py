@@ -7,18 +7,21 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from trystate.impl.store.client import client
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.stores.client.common import HOST, LACKS, OPERATIONS
+from trystate.property_tests.support.stores.client.common import HOST, LACKS, OPERATIONS, SHORT, until, within
 from trystate.store import (
     InvalidArgument,
     InvalidType,
     LimitExceeded,
     NotSupported,
+    StoreTimeout,
     TCPStore,
 )
 
@@ -92,3 +95,21 @@ def test_the_package_is_imported_without_torch() -> None:
 def test_a_wrong_collection_of_keys_is_refused(ours: TCPStore, name: str) -> None:
     with pytest.raises(InvalidType, match=f"{name}: keys is a int"):
         getattr(ours, name)(5)
+
+
+# ---- the pool of connections
+
+
+def test_a_thread_without_a_free_connection_waits_until_its_timeout(
+    shared: dict[str, Server], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "CONNECTIONS_MAX", 1)
+    with TCPStore(HOST, shared["ours"].port) as store, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(store.get, key)
+        until(lambda: not store._client.idle)
+        store.set_timeout(SHORT)
+        with within(SHORT.total_seconds()), pytest.raises(StoreTimeout, match="1 operations are under way"):
+            store.set("other", "1")
+        with TCPStore(HOST, shared["ours"].port, timeout=timedelta(seconds=20)) as other:
+            other.set(key, "1")
+        assert waiting.result(20) == b"1"
