@@ -27,7 +27,7 @@ from typing import Any
 from ..host.addresses import is_loopback, listen_as
 from ..host.listening import BACKLOG, peer_name, prepared
 from ..host.resolver import resolve
-from ..host.sealing import Layer, bound, exactly, limit, read_record
+from ..host.sealing import Altered, Layer, bound, exactly, limit, read_record
 from ..host.secret import NONCE_BYTES, client_proof, server_proof
 from ..host.tls import Layer as TlsLayer
 from ..host.tls import calling, serving
@@ -287,7 +287,10 @@ class Wire:
         if self.layer is None:
             return exactly(self.sock, size, self.deadline)
         record = read_record(self.sock, self.layer, lambda size: exactly(self.sock, size, self.deadline))
-        return self.layer.opened(record)
+        data = self.layer.opened(record)
+        if len(data) != size:
+            raise Altered(f"it sent {len(data)} bytes, not the {size} of a greeting")
+        return data
 
     def give(self, data: bytes, arena: Arena | None) -> None:
         if arena is None:

@@ -2,7 +2,8 @@
 
 Theory of operation. Most requests arrive completely and never come here. For a half-sent request the session has a
 frame, which reads each byte once, and the bytes that the frame could not read yet (`session.buffer`). Each piece that
-arrives is counted and gives the request another `half_sent_seconds`.
+arrives is counted and gives the request another `half_sent_seconds`. A half-sent record has the same time; its bytes
+are not counted, because a record is small (`host/sealing`).
 
 Failures:
 

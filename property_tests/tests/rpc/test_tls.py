@@ -9,11 +9,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 import torch
 
+from trystate.impl.host.sealing import Altered, Bound
 from trystate.impl.host.tls import Layer, Tls
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.support.adversary import TO_CLIENT, TO_SERVER, Relay, authority, certified, flipping
@@ -138,3 +140,14 @@ def test_a_worker_of_another_authority_is_refused(members: list[Tls], tmp_path: 
     each = [Options(init_timeout=1.0, tls=tls) for tls in (members[0], stranger)]
     refused = meet(HashStore(), [None] * 2, ["a", "b"], 1.0, options=each)
     assert "RpcTimeout" in refused[0] and "CERTIFICATE_VERIFY_FAILED" in refused[1]
+
+
+@pytest.mark.parametrize("size", [1, handshake.REPLY.size - 1, handshake.REPLY.size + 1])
+def test_a_greeting_of_another_size_is_refused(size: int) -> None:
+    keys, (one, other) = (b"one", b"other"), socket.socketpair()
+    with one, other:
+        wire = handshake.Wire(one, monotonic() + 30)
+        wire.layer = Bound(*keys)
+        other.sendall(Bound(*reversed(keys)).sealed(bytes(size)))
+        with pytest.raises(Altered, match=f"it sent {size} bytes, not the {handshake.REPLY.size} of a greeting"):
+            wire.read(handshake.REPLY.size)

@@ -170,7 +170,7 @@ def test_terms_that_a_relay_has_altered_are_refused(kinds: dict[str, Kind]) -> N
 
 
 @pytest.mark.parametrize("name", ["plain", "secret"])
-def test_bytes_that_a_relay_adds_to_the_last_unsealed_request_are_no_request(kinds: dict[str, Kind], name: str) -> None:
+def test_bytes_that_a_relay_adds_to_a_proof_begin_no_request(kinds: dict[str, Kind], name: str) -> None:
     """They would begin a request whose rest are the opened bytes of the client. Its value is then read as a request."""
     position = len(codec.GREETING) + (0 if name == "plain" else len(codec.HELLO))
     head = bytes((Query.CHECK,)) + U64.pack(1) + U64.pack(1 + 8 + len("/key") + 8)
@@ -370,7 +370,7 @@ class Interrupted:
 
 
 class Briefly:
-    """The output of a layer, of which one read returns at most a part; of the real one less than 2 GiB."""
+    """The output of a layer, whose reads are short. A read of OpenSSL's own output returns less than 2 GiB."""
 
     MOST = 1 << 20
 
