@@ -50,7 +50,7 @@ class Reconfigure(System):
 
     def lifelines(self) -> Lifelines:
         """Each process has its fields; the handles of a call are the caller's."""
-        return Lifelines("caller", here="number member shown")
+        return Lifelines("caller", here=("number", "member", "shown"))
 
     part = machine_of(at, "A process.")
 

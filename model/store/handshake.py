@@ -62,6 +62,11 @@ class Handshake(System, deadlock=False):
 
     session = machine_of(stage, "A client's session.")
 
+    def lifelines(self) -> Lifelines:
+        """Each server, and the clients with the adversary, who reads what they send."""
+        places = dict.fromkeys(("heard", "answer_challenge", "accept"))
+        return Lifelines("clients", places, homes={"client": [None] * self.sizes["client"]}, members="server")
+
     # ---- what the proofs and the frames cover
 
     def proves(self, s: S, client: Expr, server: Expr) -> Condition:
