@@ -267,6 +267,8 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
     for write in done.writes.values():
         if any(v.role is Role.LOOP for v in write.value.free):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
+    if shared := {p.name for p in params} & {choice.variable.name for choice in done.choices}:
+        source.refuse(f"{name}: {min(shared)} is the name of a choice: give the index another name", at=at)
     doc = bodies.sentence(rule.body)
     arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
     return Transition(

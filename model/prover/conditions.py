@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_, source
 from ..language.expressions import (
@@ -60,7 +60,10 @@ class Condition:
 
 
 class Claims:
-    """The invariant of a system of any size, and the conditions of its proof."""
+    """The invariant of a system of any size, and the conditions of its proof.
+
+    start: the value of each field with one initial value. begins: the condition on the initial values of the others.
+    """
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -75,6 +78,9 @@ class Claims:
         self.allowed = tuple(lift(c) for c in system.sizes_allowed())
         self.sizes = and_(*self.allowed, *_built(system))
         self.properties = [*always, *self.steps]
+        self.start = {slot.name: _begins(slot)[0] for slot in system.slots.values()
+                      if len(slot.initial) == 1 and not sizes.is_counter(system, slot.name)}  # fmt: skip
+        self.begins = after(self.plain(and_(*_starts(system), system.initial_condition)), self.start, {})
 
     def plain(self, tree: Expr) -> Expr:
         """The tree without names of values, and without quantifiers over an index of one size."""
@@ -82,13 +88,10 @@ class Claims:
 
     def conditions(self) -> Iterator[Condition]:
         """All conditions: `init` first, then step by step."""
-        start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
-                 if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
         memo: dict[Expr, Expr] = {}
-        several = after(self.plain(and_(*_starts(self.system), self.system.initial_condition)), start, memo)
         for name, tree in self.invariant.items():
-            goal = after(tree, start, memo)
-            yield Condition(INIT, name, (), several, goal, goal is TRUE)  # a field begins in its range: `make_slot`
+            goal = after(tree, self.start, memo)
+            yield Condition(INIT, name, (), self.begins, goal, goal is TRUE)  # a field begins in its range: `make_slot`
         for t in self.system.transitions:
             yield from self._of_step(t)
 
@@ -228,9 +231,7 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
     elif expr.op == "named":
         found = after(expr.args[1], effects, memo)
     else:
-        found = rebuild(expr, tuple(after(x, effects, memo) if isinstance(x, Expr) else x for x in expr.args))
-        if expr.op == "read":
-            found = _value(found, effects)
+        found = _value(expr, tuple(after(x, effects, memo) if isinstance(x, Expr) else x for x in expr.args), effects)
     memo[expr] = found
     return found
 
@@ -244,11 +245,13 @@ def _quantified(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) ->
     return or_(*each) if expr.op == "any" else sum((as_int(x) for x in each), lift(0))
 
 
-def _value(place: Expr, effects: dict[str, Expr]) -> Expr:
-    """The value that a step leaves at a place: a read, or a choice between reads."""
-    if place.op == "ite":
-        return ite(place.args[0], *(_value(x, effects) for x in place.args[1:]))
-    body = effects.get(place.name)
+def _value(expr: Expr, args: tuple[Any, ...], effects: dict[str, Expr]) -> Expr:
+    """The tree with these operands; of a read, the value that a step leaves at its place, or a choice of values."""
+    body = effects.get(expr.name) if expr.op == "read" else None
     if body is None:
-        return place
-    return substitute(body, {v: place.args[1 + v.number] for v in body.free if v.role is Role.PLACEHOLDER})
+        return rebuild(expr, args)
+    for k, x in enumerate(args[1:], 1):
+        if x.op == "ite":
+            ways = (_value(expr, (*args[:k], y, *args[k + 1 :]), effects) for y in x.args[1:])
+            return ite(x.args[0], *ways)
+    return substitute(body, {v: args[1 + v.number] for v in body.free if v.role is Role.PLACEHOLDER})

@@ -26,7 +26,7 @@ from ..language.fields import Slot
 from .conditions import inside
 from .counting import Counting
 
-NO_SYMBOL = re.compile(r"[\s;,|(){}]")
+NO_SYMBOL = re.compile(r"[^\w~!@$%^&*+=<>.?/-]", re.ASCII)  # SMT-LIB has other characters only between bars
 Term = Any  # an expression of z3, whose package has no types
 
 
@@ -54,7 +54,7 @@ class Formulas:
         self, points: tuple[Expr, ...], counted: frozenset[str], orders: dict[Expr, bool] | None = None
     ) -> None:
         self.z3 = load()
-        self.points, self.counted = points, counted
+        self.points, self.counted = tuple(p for p in points if p.sort.kind == "index"), counted
         self.laws: list[tuple[str, Term]] = []
         self._terms: dict[Expr, Term] = {}
         self._loops: dict[Expr, int] = {}

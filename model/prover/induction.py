@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import UsageError
@@ -185,7 +185,7 @@ class Prover:
     def prove(self) -> Proof:
         """Run the whole proof.
 
-        Raises UsageError: the system allows no sizes, so a proof would be empty.
+        Raises UsageError: the system allows no sizes or has no initial state, so a proof would be empty.
         """
         proof, claims = self.proof, self.claims
         self._refuse_no_sizes()
@@ -218,13 +218,20 @@ class Prover:
 
     def _refuse_no_sizes(self) -> None:
         sizes = Condition(INIT, "sizes", (), TRUE, FALSE, trivial=False)
-        if self.asked(self.base(sizes, {}, ()), sizes, Attempt(0.1)).answer is Answer.REFUTED:
+        if self._is_refuted(sizes):
             system = self.claims.system
             wanted = "; ".join(str(tree) for tree in self.claims.allowed)
             raise UsageError(
                 f"{system.name} has no sizes: no constants satisfy its bounds, its initial values"
                 f"{f', and sizes_allowed, which requires {wanted}' if wanted else ''}"
             )
+        begins = replace(sizes, guard=self.claims.begins)
+        if begins.guard is not TRUE and self._is_refuted(begins):
+            raise UsageError(f"{self.claims.system.name} has no initial state: the conditions of @initial hold in none")
+
+    def _is_refuted(self, condition: Condition) -> bool:
+        """Whether the guard of a condition is refuted with little effort, without the invariant."""
+        return self.asked(self.base(condition, {}, ()), condition, Attempt(0.1)).answer is Answer.REFUTED
 
     def _is_costly(self, tree: Expr) -> bool:
         formulas = Formulas((), self._counted, self._orders)

@@ -9,11 +9,14 @@ import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Status as Verdict
+from trystate.model.errors import DeclarationError
 from trystate.model.language import *
 from trystate.model.prover.formulas import Formulas
 from trystate.model.prover.induction import Status, possible
 from trystate.model.prover.sizes import any_size
+from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import proved
+from trystate.property_tests.support.systems.declarations import declared
 
 S = SymbolicState
 
@@ -112,3 +115,48 @@ def test_a_chosen_number_without_its_range_proves_less(monkeypatch: pytest.Monke
     monkeypatch.setattr(Formulas, "chosen", lambda self, params: [])
     proof = proved(any_size(Painters))
     assert proof.ranges == ["range of last"]
+
+
+AT_ONE_OF_TWO = """
+@transition()
+def copy(self, s, node):
+    'One of two nodes is wet.'
+    other = s.choose(s.node); one = s.choose((node, other))
+    s.when(s.amount[other] > 0, s.wet[one]); s.wet[other] = True
+@transition()
+def gain(self, s, node):
+    'An amount of the state is chosen.'
+    s.last = s.choose((s.amount[node], 2, s.last))
+@always()
+def all_are_dry(self, s): 'False: no node is wet.'; return ~s.wet.any()
+"""
+
+
+def test_a_chosen_member_may_be_one_of_two_and_a_chosen_number_may_be_read() -> None:
+    more = declared(AT_ONE_OF_TWO, Painters)
+    proof = proved(any_size(more))
+    assert {name for name, status in proof.status.items() if status is Status.PROVED} == TRUE
+    assert "all_are_dry" in violated(check(more()))
+
+
+NAMED = """
+load = integer(0, 2, per='{0}')
+@transition(each='{0}')
+def give(self, s, one): 'A member gets a chosen number.'; s.load[one] = s.choose(range(3))
+@always()
+def light(self, s): 'False.'; return sum_(s.load[j] for j in s.{0}) < 3
+@step()
+def two_more(self, s, t): 'True.'; return sum_(t.load[j] for j in t.{0}) <= sum_(s.load[j] for j in s.{0}) + 2
+"""
+
+
+def test_a_chosen_number_is_not_a_member_of_an_index_that_is_called_int() -> None:
+    text = declared("int = index(2)" + NAMED.format("int"), System)
+    proof = proved(any_size(text))
+    assert (proof.status["light"], proof.status["two_more"]) == (Status.NOT_PROVED, Status.PROVED)
+    assert violated(check(text())) == {"light"}
+
+
+def test_an_index_with_the_name_of_a_choice_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="give: chosen is the name of a choice: give the index another name"):
+        declared("chosen = index(2)" + NAMED.format("chosen"), System)()

@@ -110,6 +110,15 @@ def test_sizes_and_bounds_that_contradict_each_other_prove_nothing(text: str) ->
         proved(any_size(declared(text.replace("constant(1)", "constant(0)"), Lamp)))
 
 
+@pytest.mark.parametrize("condition", ["any_(s.up)", "(s.x > 1) & (count(s.up) < 0)"])
+def test_a_system_without_an_initial_state_proves_nothing(condition: str) -> None:
+    text = f"x = integer(0, 3, initial=ANY)\n@initial\ndef begins(self, s): 'In no state.'; return {condition}"
+    with pytest.raises(DeclarationError, match="has no initial state"):
+        declared(text, Lamp)()
+    with pytest.raises(UsageError, match="Bad has no initial state: the conditions of @initial hold in none"):
+        proved(any_size(declared(text, Lamp)))
+
+
 def test_a_constant_that_a_proof_fixes_is_a_number_in_it() -> None:
     text = (
         "lo, hi = constant(3), constant(4)\nx = integer('lo', 7)\n"
