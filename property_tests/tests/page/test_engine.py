@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,7 +21,7 @@ from trystate.page.export import export
 from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
-from trystate.property_tests.support.recorded import KEPT, kept, parsed
+from trystate.property_tests.support.recorded import kept, parsed, unpacked
 from trystate.report.json import trace
 from trystate.report.walked import Watched, walked
 from trystate.search import plans
@@ -174,7 +173,7 @@ def test_every_counterexample_is_replayed_to_its_states(engine: Path) -> None:
 
 def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, tmp_path: Path) -> None:
     job, runs, watched = tmp_path / "job.jsonl", Runs(), Watched()
-    job.write_bytes(gzip.decompress((KEPT / "torch-R2.jsonl.gz").read_bytes()))
+    job.write_bytes(unpacked("torch-R2"))
     for line in record.lines([job]):
         runs.feed(line)
         for follower in runs.followers.values():
