@@ -70,12 +70,17 @@ class Compiled:
 class Pause:
     """After `states` or `seconds`, `stop_reason` returns why the search should end here, or "" to continue.
 
+    On a busy machine `seconds` may pass within a small search, so a tenth of `states` must have been seen by then.
+
     Its arguments are the number of states seen so far, the sizes of the levels, and the bytes per state.
     """
 
     states: int
     seconds: float
     stop_reason: Callable[[int, Sequence[int], float], str]
+
+    def is_due(self, distinct: int, seconds: float) -> bool:
+        return distinct > self.states or (seconds > self.seconds and distinct > self.states // 10)
 
 
 class Chunks(Sequence[Keys]):
@@ -318,7 +323,7 @@ class ExplicitEngine:
         distinct = self.visited.count + following.count
         self.stopped = self._clock.stop_reason(distinct, self._memory(following.bytes))
         pause = self._pause
-        if pause and not self.stopped and (distinct > pause.states or self._clock.seconds > pause.seconds):
+        if pause and not self.stopped and pause.is_due(distinct, self._clock.seconds):
             self._pause = None
             sizes = [*self.levels.sizes, following.count]
             self.stopped = pause.stop_reason(distinct, sizes, self._peak_bytes / distinct)
