@@ -187,6 +187,5 @@ def test_beyond_a_look_the_choice_follows_the_memory(
 
 def test_a_small_search_is_not_left_because_a_busy_machine_was_slow() -> None:
     pause = explicit.Pause(1_000, 10.0, lambda *_: "")
-    assert [pause.is_due(states, seconds) for states, seconds in ((50, 60.0), (101, 60.0), (101, 9.0), (1_001, 0.0))] == [
-        False, True, False, True,
-    ]  # fmt: skip
+    looks = ((50, 60.0), (101, 60.0), (101, 9.0), (1_001, 0.0))
+    assert [pause.is_due(*look) for look in looks] == [False, True, False, True]
