@@ -51,7 +51,8 @@ from ..state import REASON_LENGTH_MAX, Participant, Settings
 from . import messages
 from .messages import Intent, IntentError, Summary
 
-# Patience with an answer. A node without workers loses nothing by waiting; the lease of another one may end.
+# Patience with an answer. A node that is not listed yet loses nothing by waiting. A listed node sends heartbeats, also
+# while it joins (POKE): it must find out soon that its connection is dead, or the others expel it.
 PATIENCE_SECONDS, PATIENCE_SECONDS_MAX = 30.0, 120.0
 PATIENCE = 4.0  # times the slowest answer of late
 FORGETTING = 0.9  # of the slowest answer, with each faster one
@@ -292,8 +293,10 @@ class Member:
     # ---- answers and notices
 
     def _answered(self, ticket: int, result: Result, now: float) -> None:
+        # A running node would have given a later answer up: this process was stopped, and the server was not slow.
+        waited = min(now - self._sent, self._patience())
         self._request, self._losses = None, 0
-        self._slowest = max(now - self._sent, self._slowest * FORGETTING)
+        self._slowest = max(waited, self._slowest * FORGETTING)
         if ticket:
             self._finish(ticket, result)
 
@@ -382,7 +385,8 @@ class Member:
         return max(self._quiet, now if self.joining and not self.lease.holds(now) else due)
 
     def _patience(self) -> float:
-        least = PATIENCE_SECONDS if self.joining else min(PATIENCE_SECONDS, self.settings.keep_alive_interval)
+        beats = not self.joining or (self._request is not None and self._request[1].kind == messages.POKE)
+        least = min(PATIENCE_SECONDS, self.settings.keep_alive_interval) if beats else PATIENCE_SECONDS
         return min(PATIENCE_SECONDS_MAX, max(least, PATIENCE * self._slowest) * 2.0**self._losses)
 
     # ---- while the workers run

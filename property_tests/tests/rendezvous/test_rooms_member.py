@@ -225,6 +225,28 @@ def test_a_slow_server_is_given_more_time_before_the_first_loss() -> None:
     assert m.take(now) is not None and m._patience() == members.PATIENCE_SECONDS_MAX
 
 
+def poked(late: float) -> float:
+    """The patience of a joining member with its second heartbeat, if it read the answer to the first so late."""
+    m, room = Member(participant(0), settings(2, 3, keep_alive_interval=1.0)), Room(lambda: "life")
+    m.join(0.0, 1e6)
+    m.connected(0.0)
+    now = 0.0
+    for seconds in (0.1, late, 0.0):
+        data = m.take(now)
+        assert data is not None
+        patience = m._patience()
+        now += seconds
+        m.heard(room.request("c", data, now), False, now)
+        now = max(now, m.wakes(now))
+        assert m.woke(now)
+    return patience
+
+
+def test_a_joining_member_soon_finds_out_that_its_connection_is_dead() -> None:
+    assert poked(0.1) == 1.0
+    assert poked(60.0) == 4.0  # its process was stopped: a running one would have given the answer up
+
+
 def test_patience_doubles_with_each_lost_connection() -> None:
     m = Member(participant(0), AGREED)
     m.join(0.0, 1e6)
