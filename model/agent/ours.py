@@ -306,7 +306,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         replaced = self.spend(s, self.is_seated(s, node) & ~stays)
         self.begin_new_round(s, replaced)
         s.member[node] = ite(stays, s.member[node], Membership.OUTSIDE)
-        self.move_up(s, replaced)
+        self.move_up(s, ~stays & ~s.complete)
         self.end(s, node, Ending.SIGNALLED)
 
     @transition(moves=[arc(Loop.LEAVING, Loop.LEFT)])
