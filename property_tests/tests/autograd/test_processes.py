@@ -1,4 +1,8 @@
-"""Distributed autograd in three real processes, which are started once: errors, deadlines, threads, contexts, hooks."""
+"""Distributed autograd in three real processes; distributed optimizers; and the program of the design note.
+
+Each property of the optimizers' model is checked on a model that is wrong in one place. Each rule of the runtime is
+broken once, and a replay of the model's edges detects it.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +157,7 @@ RATE, ELEMENTS = 0.05, 9
 ROUNDED = 1.5e-4  # both values are printed with four digits
 LINE = re.compile(r"worker(\d): rref(\d) on worker(\d): (.*)")
 SIDES = ("ours", "torch")
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason="needs a clone: a wheel holds packages only")
+needs_clone = pytest.mark.skipif(not PROGRAM.is_file(), reason="needs a clone: a wheel holds packages only")
 
 
 def printed(whose: str) -> list[str]:
@@ -167,6 +171,7 @@ def printed(whose: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if LINE.fullmatch(line)]
 
 
+@needs_clone
 @pytest.mark.parametrize("whose", SIDES if NIGHTLY else SIDES[:1])  # torch's takes 12 s to start processes
 def test_each_worker_steps_the_parameters_of_the_other_once(whose: str) -> None:
     """Each line is about a parameter of the other worker, and each element has changed by one step of the rate."""
@@ -187,6 +192,7 @@ def drawn(dot: str) -> tuple[list[str], list[str]]:
     return [line for line in lines if ANSWER.colour not in line], [line for line in lines if ANSWER.colour in line]
 
 
+@needs_clone
 def test_the_example_draws_the_committed_pictures(tmp_path: Path) -> None:
     command = [sys.executable, str(PROGRAM.with_name("watch_a_pass.py")), "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}

@@ -18,6 +18,9 @@ from torch.futures import Future
 from trystate import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.messages import CLEAN, NO_MESSAGE, Clean, Forward
+from trystate.impl.rpc.frames import Kind
+from trystate.impl.rpc.invocations import CALL
 from trystate.property_tests.support.autograd.operations import gives
 
 SECONDS = 30.0  # on a busy machine
@@ -233,3 +236,21 @@ def test_a_value_of_a_freed_context_may_use_that_context() -> None:
     thread.join(SECONDS)
     assert not thread.is_alive()
     assert seen
+
+
+def test_a_context_and_a_message_are_of_the_worker_that_gives_their_ids() -> None:
+    here, forged = driver(), Forward(1 << 63, NO_MESSAGE, ()).pack()
+    for body, kind, metadata in (
+        (CALL.pack(4, 0) + b"math", Kind.CALL, forged),
+        (Clean(1 << 63, 0).pack(), CLEAN, b""),
+    ):
+        with pytest.raises(rpc.RemoteError, match="which no worker of this group can have created"):
+            here.agent.ask(0, kind, body, (), SECONDS, metadata=metadata)
+    assert not here.container.contexts
+    with autograd.context() as context:
+        forged = Forward(context, (3 << 48) + 5, (True,)).pack()
+        with pytest.raises(autograd.ContextError, match="which cannot give out this id"):
+            here.incoming(0, forged, [torch.ones(1)])
+        with pytest.raises(autograd.ContextError, match="worker 3 was not called"):
+            here.answered(3, forged, [torch.ones(1)])
+        assert not here.container.contexts[context].recvs

@@ -18,6 +18,7 @@ from trystate.model.checker.kernel import Kernel
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -146,3 +147,11 @@ def test_a_state_is_dropped_only_if_it_was_returned() -> None:
             "an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
         }
         assert survivors(mutants, assert_no_state_is_lost) == []
+
+
+def test_each_chunk_has_a_table_that_no_other_has() -> None:
+    visited = explicit.ExplicitEngine(Kernel(TwoPhaseCommit(rm=2)), MANY).visited
+    one, other = visited.table(), visited.table()
+    assert isinstance(one, Recent) and one is not other
+    visited.recent.append(one)
+    assert visited.table() is one

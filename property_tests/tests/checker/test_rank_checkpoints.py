@@ -220,3 +220,24 @@ def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> N
 
 
 # ---- planted mistakes
+
+
+def test_two_searches_cannot_have_one_checkpoint(tmp_path: Path) -> None:
+    """While one group searches with a checkpoint, others are refused; afterwards they are accepted."""
+
+    def refusal(other: InMemory) -> str:
+        try:
+            rank_storage.opened(tmp_path, other, MANY).close()
+        except UsageError as refused:
+            return str(refused)
+        return ""
+
+    def search(mine: InMemory) -> dict[str, Any]:
+        with rank_storage.opened(tmp_path, mine, MANY) as storage:
+            found = answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage))
+            if mine.rank == 0:
+                assert all("is in use by another search" in text for text in together(3, refusal))
+            return found
+
+    assert together(2, search) == [alone(TwoPhaseCommit(rm=2))] * 2
+    assert together(3, refusal) == [""] * 3

@@ -38,7 +38,7 @@ from trystate.property_tests.support.runs import MANY, facts
 from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import answers, small
-from trystate.search import spill
+from trystate.search import checkpoint, spill
 from trystate.search.checkpoint import Directory
 from trystate.search.spill import Spill
 
@@ -282,6 +282,22 @@ def test_a_directory_that_cannot_be_used_is_refused_and_left_as_it_was(there: st
     with small(), pytest.raises(UsageError, match=r"give (an empty|a) directory|give one that is empty") as refused:
         kept(TwoPhaseCommit(rm=2), path)
     assert str(path) in str(refused.value) and [*tmp_path.rglob("*")] == before
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with Spill(str(tmp_path), 0) as place, small():
+        answers(TwoPhaseCommit(rm=2), 1, storage=place)
+        with pytest.raises(UsageError, match="in use by another search of this process"):
+            kept(TwoPhaseCommit(rm=2), tmp_path)
+        child = os.fork()
+        if child == 0:
+            checkpoint._OPEN.clear()
+            try:
+                kept(TwoPhaseCommit(rm=2), tmp_path)
+            except UsageError as refused:
+                os._exit(0 if f"in use by another search (process {os.getppid()})" in str(refused) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 # ---- the command

@@ -25,7 +25,7 @@ from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, system
-from trystate.property_tests.support.systems.wide_systems import TooWide, Totals, wide_declarations
+from trystate.property_tests.support.systems.wide_systems import Starts, TooWide, Totals, wide_declarations
 
 every_engine = pytest.mark.parametrize("engine", [*AVAILABLE, "auto"])
 SMALL = Limits(states=1_000, memory_bytes=1 << 27, seconds=30.0)
@@ -76,6 +76,22 @@ def test_without_diagrams_it_says_that_they_are_missing(monkeypatch: pytest.Monk
     report = check(Counting(), limits=Limits(states=50))
     assert report.choice.startswith("interpret: the extra 'symbolic' is not installed; far takes 62 bits")
     assert report.verdict("jumps").status is Status.NOT_DECIDED
+
+
+@pytest.mark.parametrize("engine", ["interpret", "explicit"])
+def test_initial_states_beyond_the_limit_are_not_listed(engine: str) -> None:
+    report = check(Starts(), engine=engine, limits=Limits(states=20_000))
+    assert "states (limit 20,000" in report.exploration.stopped
+    assert report.verdict("begins").status is Status.NOT_DECIDED
+
+
+@pytest.mark.parametrize("engine", ["symbolic", "auto"])
+def test_initial_states_are_a_set_for_diagrams(engine: str) -> None:
+    pytest.importorskip("dd.cudd")
+    report = check(Starts(), engine=engine)
+    seen = report.exploration
+    assert (seen.distinct, seen.edges, seen.depth) == (1 << 96, 96 << 95, 0)
+    assert (report.verdict("nobody").status, report.verdict("begins").status) == (Status.HOLDS, Status.HOLDS)
 
 
 # ---- random systems

@@ -4,6 +4,8 @@ Rule: a fenced block in console, bash or python is executed, unless the line abo
 `<!-- not run: <reason> -->`. Each Python block of a document is a separate program. A block that begins with
 `# NAME.py` is that file, and a command below it runs the file by name. Console blocks of one document share a folder,
 which is empty at first. The lines after a `$ ` line are its output, in which `...` stands for any text.
+
+The errors, modules and larger searches of the pages are those of the code.
 """
 
 from __future__ import annotations
@@ -319,16 +321,10 @@ def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> No
         articles("page", section="1.1")
 
 
-def fenced(language: str, body: str, above: str = "") -> str:
-    return f"Text.\n\n{above}\n```{language}\n{body}\n```\n\nMore text.\n"
-
-
 # ---- the searches that take minutes
 
 
-TOOL = Path(__file__).resolve().parents[3] / "docs" / "larger.py"
-
-pytestmark = pytest.mark.skipif(not TOOL.is_file(), reason="needs a clone: a wheel has no docs")
+TOOL = CHECKOUT / "docs" / "larger.py"
 
 
 def digest(run: Run) -> dict[str, str]:
@@ -341,6 +337,7 @@ def known() -> list[dict[str, Any]]:
     return found
 
 
+@needs_clone
 @pytest.mark.parametrize("number", range(len(LARGER)))
 def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
     run, found = LARGER[number], known()[number]
@@ -349,6 +346,7 @@ def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
     assert {each["status"] for each in found["properties"]} == {"holds"}
 
 
+@needs_clone
 @pytest.mark.skipif(not NIGHTLY, reason="ten minutes of two cores: under HYPOTHESIS_PROFILE=nightly")
 def test_the_larger_searches_find_the_same_again() -> None:
     done = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True, check=False)

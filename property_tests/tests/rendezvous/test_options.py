@@ -1,8 +1,12 @@
-"""The options of --rdzv-conf: each has an effect; an option without an effect is refused, with a suggestion."""
+"""The options of --rdzv-conf: each has an effect; an option without an effect is refused, with a suggestion.
+
+torch finds the plugin of the handler by its name.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -11,6 +15,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
+import torch.distributed.elastic.rendezvous as elastic
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousHandlerRegistry
 
@@ -89,6 +94,17 @@ def test_an_option_of_torch_without_a_meaning_is_refused_with_its_remedy(name: s
         options(**{name: 1})
     assert f"{name}, which is not an option here: {NOT_HERE[name]}" in str(raised.value)
     assert "did you mean" not in str(raised.value)
+
+
+def test_each_option_that_torch_reads_is_known_or_has_a_remedy() -> None:
+    read = re.compile(r'(get_as_\w+|params\.get|\.config\.get|_get_timeout)\(\s*(?:params, *)?"(\w+)"')
+    found = {
+        name + "_timeout" * (how == "_get_timeout")
+        for path in Path(elastic.__file__).parent.glob("*.py")
+        for how, name in read.findall(path.read_text())
+    }
+    assert found >= {"heartbeat_timeout", "keep_alive_interval", "is_host", "ssl_cert"}
+    assert found - {*KNOWN} - {*NOT_HERE} == set()
 
 
 @pytest.mark.parametrize(

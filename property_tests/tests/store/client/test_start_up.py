@@ -25,6 +25,7 @@ from trystate.property_tests.support.stores.client.common import (
     SHORT,
     greet,
     peer,
+    until,
     within,
 )
 from trystate.store import (
@@ -78,6 +79,21 @@ def test_a_server_that_cannot_prove_the_secret_is_refused() -> None:
 
     with peer(impostor) as port, pytest.raises(SecretRefused, match="does not know the secret"):
         TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("size", [0, 33])
+def test_nothing_is_proved_to_a_challenge_of_another_length(size: int) -> None:
+    received: list[bytes] = []
+
+    def impostor(connection: socket.socket) -> None:
+        greet(connection, b"\0\1" + blob(bytes(size)) + bytes(24))
+        received.append(connection.recv(1000))
+
+    with peer(impostor) as port:
+        with pytest.raises(ConnectionLost, match=str(size)):
+            TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
+        until(lambda: bool(received))
+    assert received == [b""]
 
 
 # Masters and workers.
