@@ -18,7 +18,6 @@ from .cases import Tally
 from .pieces import Piece
 
 NAME = "campaign.json"
-SEEDS_SHOWN = 8  # number of seeds shown of each property
 
 
 @dataclass(slots=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import pytest
-import torch
 
 from trystate.impl.autograd import accumulate_grad, api
 from trystate.impl.autograd.accumulate_grad import Accumulator
@@ -23,7 +21,6 @@ from trystate.impl.rpc.invocations import Invocations
 from ..mutants import Mutant, replaced, rewritten
 from .operations import Feature
 
-LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 SIMULATED: Mapping[str, Mutant] = {
     # One of two gradients of one value counts.
     "lost path": replaced(TorchGraph, "add", lambda graph, one, other: other),

@@ -52,11 +52,6 @@ class Settings:
     beats_missed_max: int = 10  # no node expires unless the scenario is about expiry
     store_s: int = 4
 
-    @property
-    def window_s(self) -> int:
-        """The age at which a heartbeat is expired: `_BackendRendezvousStateHolder._sanitize`."""
-        return self.beat_s * self.beats_missed_max
-
 
 class MortalBackend(C10dRendezvousBackend):
     """torch's backend, which may be dead, and counts of what passed it."""

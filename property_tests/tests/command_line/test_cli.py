@@ -1,4 +1,4 @@
-"""The command line returns the right exit code, prints an error as one line and writes its report."""
+"""The command line: exit codes, errors of one line, reports, pictures, replays, and messages that it explains."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Of two groups with one name and different ranks our stores create one, and the members of the other raise."""
+"""Names of groups: torch gives the names of the model, and of two groups with one name our stores create only one."""
 
 from __future__ import annotations
 

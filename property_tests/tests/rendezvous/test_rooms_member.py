@@ -1,4 +1,7 @@
-"""A room and its members, case by case: refusals, sentences, decisions, deadlines, patience and results."""
+"""A room and its members, case by case: refusals, sentences, decisions, deadlines, patience and results.
+
+All orders of messages of two members keep the properties, and each rule that is undone has its counterexample.
+"""
 
 from __future__ import annotations
 

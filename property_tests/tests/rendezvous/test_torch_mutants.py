@@ -135,26 +135,16 @@ def test_every_row_that_is_wrong_is_noticed(name: str) -> None:
     assert unnoticed(TABLES[name], answers()[name]) == []
 
 
-# ---- the finer system, by the edges
-
-
-def without_epilogue(base: type[Any]) -> type[Any]:
-    """Removing the dead does not change the round."""
-
-    def epilogue(self: Any, s: Any, node: Expr, removed: Any) -> None:
-        if removed is True:
-            base.removal_epilogue(self, s, node, removed)
-
-    return wrong("WithoutEpilogue", base, removal_epilogue=epilogue)
-
-
-# fmt: on
-
-
 # ---- the coarser system, by a property, or by the moves that its steps claim
 
 
 CLAIMS = "claims"
+
+
+def epilogue(self: Torch, s: Any, node: Expr, removed: Any) -> None:
+    """Removing the dead does not change the round."""
+    if removed is True:
+        Torch.removal_epilogue(self, s, node, removed)
 
 
 # fmt: off
@@ -165,7 +155,7 @@ def reopens(self: Torch, s: Any, node: Expr) -> None:
 
 NoLastCall = altered("NoLastCall", Torch, "min_of", "return ", "return 1 + ")
 RENDEZVOUS_MUTANTS = (
-    (without_epilogue(Torch), TORCH, "2 1 2", "at_least_min", ("crash",)),
+    (wrong("WithoutEpilogue", Torch, removal_epilogue=epilogue), TORCH, "2 1 2", "at_least_min", ("crash",)),
     (NoLastCall, TORCH, "2 1 2", "enough_nodes_complete_a_round", ("crash",)),
     (NoLastCall, TORCH, "3 2 3", "deadline_iff_last_call", ()),
     (wrong("ForgetsNothing", Torch, forget_returns=lambda self, s, replaced: None), SEED, "3 2 2", "agree_on_master",

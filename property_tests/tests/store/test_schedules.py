@@ -1,4 +1,7 @@
-"""The script of each finding about TCPStore reproduces it on torch's server, and does not reproduce it on ours."""
+"""The script of each finding about TCPStore reproduces it on torch's server, and does not reproduce it on ours.
+
+Each difference between stores has a shortest sequence, which shows it with its last operation.
+"""
 
 from __future__ import annotations
 

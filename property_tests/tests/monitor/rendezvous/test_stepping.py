@@ -1,4 +1,4 @@
-"""The stepper against the reference: on states of random walks both take the same steps with the same verdicts."""
+"""The stepper and the reference take the same steps with the same verdicts; signatures name steps that exist."""
 
 import random
 from itertools import product

@@ -1,4 +1,4 @@
-"""The client's server is lost, is late, or is not a store."""
+"""The client's server is lost, is late, or is not a store; and the tokens of a forked client at barriers."""
 
 from __future__ import annotations
 

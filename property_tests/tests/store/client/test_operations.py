@@ -1,4 +1,5 @@
-"""The results of the client's operations, and the arguments that it refuses before anything is sent."""
+"""The results of the client's operations, the arguments that it refuses before anything is sent, and
+its processes and threads."""
 
 from __future__ import annotations
 
