@@ -87,9 +87,6 @@ def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert configured(["--standalone", "train.py"]).ours["health"] == HealthCheck("nvidia-smi", 7.0, stands_by=True)
 
 
-# ---- a handler, whose node is checked
-
-
 # ---- agents
 
 

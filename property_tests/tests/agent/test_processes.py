@@ -267,9 +267,6 @@ def test_a_line_without_end_is_copied_in_parts(tmp_path: Path, monkeypatch: pyte
     assert [len(line) // tail.READ_BYTES for line in out.getvalue().splitlines()] == [2, 2, 1]
 
 
-# ---- the exchange of numbers of workers
-
-
 # ---- SIGTERM, the wait, SIGKILL: the steps of the model (fault `deaf`) on torch's workers
 
 

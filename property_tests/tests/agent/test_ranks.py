@@ -106,6 +106,3 @@ def test_another_function_is_a_disagreement(name: str) -> None:
         assert not compare_ranks(RANKS, lambda _: None, edges_max=400).disagreements
 
     assert not survives(BROKEN[name], agrees)
-
-
-# ---- torch's server, a thread for each agent

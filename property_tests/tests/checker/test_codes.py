@@ -74,6 +74,3 @@ def assert_given_back(first: Rows, further: Rows) -> None:
         assert not any(map(len, made.lacking(later)))
         assert made.of(begun).tolist() == before.tolist(), "a number stays"
         assert made.keys(made.of(later)).tobytes() == later.tobytes()
-
-
-# ---- planted mistakes

@@ -183,6 +183,3 @@ def test_a_caller_that_leaves_kills_the_processes() -> None:
 def test_a_number_of_cores_below_one_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"cores is {count}: give at least 1"):
         check(TwoPhaseCommit(rm=2), engine="explicit", workers=Cores(count))
-
-
-# ---- planted mistakes

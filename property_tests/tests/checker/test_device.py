@@ -202,6 +202,3 @@ def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "torch" else right(name, *at))
     with pytest.raises(UnavailableError, match=r"device cuda needs torch: pip install 'trystate\[torch\]'"):
         SearchOptions("explicit", device="cuda", cores=1).workers()
-
-
-# ---- planted mistakes

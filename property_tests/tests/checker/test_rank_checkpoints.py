@@ -219,9 +219,6 @@ def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> N
     assert all("is not the directory of rank 0 on rank 2: give one that all hosts share" in text for text in said)
 
 
-# ---- planted mistakes
-
-
 def test_two_searches_cannot_have_one_checkpoint(tmp_path: Path) -> None:
     """While one group searches with a checkpoint, others are refused; afterwards they are accepted."""
 

@@ -179,5 +179,3 @@ def test_owners_are_the_same_in_every_release() -> None:
 
 
 OWNERS = [0, 3, 4, 4, 3, 3, 2, 0, 2, 3, 2, 3]
-
-# ---- planted mistakes

@@ -307,6 +307,3 @@ def test_check_takes_a_directory(tmp_path: Path) -> None:
     reports = [trystate.check.check(TwoPhaseCommit(rm=3), spill=tmp_path / "kept", cores=1) for _ in range(2)]
     assert [facts(report) for report in reports] == [facts(check(TwoPhaseCommit(rm=3), engine="explicit"))] * 2
     assert [report.choice.partition("; ")[2] for report in reports] == ["", "resumed from 288 states"]
-
-
-# ---- planted mistakes

@@ -158,9 +158,6 @@ def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
     assert command("verify") == (Exit.INCOMPLETE, "", "trystate: no more memory: free some, or ask for less\n")
 
 
-# ---- verify: one system
-
-
 # ---- what verify writes
 
 

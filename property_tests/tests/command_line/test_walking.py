@@ -268,6 +268,3 @@ def test_numbers_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     for move in (lambda: walk.take("one"), lambda: walk.wander(1, Random(0))):
         with pytest.raises(UsageError, match="more than 3 steps"):
             move()
-
-
-# ---- planted mistakes

@@ -260,9 +260,6 @@ def test_a_subject_that_goes_to_one_initial_state_alone_is_refused() -> None:
             drive()
 
 
-# ---- steps that choose
-
-
 # ---- adapters that are async
 
 

@@ -5,7 +5,7 @@ Rule: a fenced block in console, bash or python is executed, unless the line abo
 `# NAME.py` is that file, and a command below it runs the file by name. Console blocks of one document share a folder,
 which is empty at first. The lines after a `$ ` line are its output, in which `...` stands for any text.
 
-The errors, modules and larger searches of the pages are those of the code.
+The pages have every error and every module of the code, and the results of larger searches are of the present model.
 """
 
 from __future__ import annotations

@@ -74,9 +74,6 @@ def test_a_loop_that_ends_while_another_is_bound_does_not_disturb_it(monkeypatch
     assert str(any_(S.saw[j, k] for j in S.node for k in S.node)) == "∃ k: (∃ j: saw[k, j])"
 
 
-# ---- indices
-
-
 # ---- random systems
 
 

@@ -157,6 +157,3 @@ def test_a_table_has_the_lists_and_the_counts_of_its_value() -> None:
     for k in range(7):
         token = f"token-{k}"
         assert (table.find(token), table.membership(token)) == (state.find(token), state.membership(token))
-
-
-# ---- every mutant is noticed

@@ -309,6 +309,3 @@ def test_the_limit_of_size_is_exact() -> None:
     assert decode(encode(full)) == full
     with pytest.raises(RendezvousStateError, match=rf"of 4 nodes takes {STATE_BYTES_MAX + 1} bytes.*--local-addr"):
         encode(replace(full, life="life1"))
-
-
-# ---- a missing or inverted check is detected

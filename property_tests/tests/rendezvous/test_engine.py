@@ -93,9 +93,6 @@ def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, sea
     assert len([won for *_, won in stage.notes if not won]) == 14
 
 
-# ---- while the workers run
-
-
 # ---- leaving, closing, done
 
 

@@ -120,9 +120,6 @@ def test_our_server_ends_in_order_whatever_a_client_leaves_undone() -> None:
         assert half.closed()
 
 
-# ---- deadlines
-
-
 # ---- services with one fault
 
 

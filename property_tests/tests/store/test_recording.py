@@ -395,6 +395,3 @@ def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[
         for line in lines[-1:]:
             key = line["key"].encode("latin-1")
             assert replayed.values.get(key) == values.get(key)
-
-
-# ---- mutants

@@ -125,9 +125,6 @@ def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.Mo
     assert len(read) <= len(frame) // piece + 2
 
 
-# ---- the pair of requests that torch's get and queue_pop are made of
-
-
 # ---- extensions that wait
 
 
@@ -167,9 +164,6 @@ def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> 
     assert "one connection for each thread" in room.log[0]
     assert not other.closed
     assert held(room.service) == {"sessions": 2}
-
-
-# ---- barriers
 
 
 # ---- leaving
