@@ -8,6 +8,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
@@ -116,6 +117,15 @@ def test_a_violated_leads_to_comes_with_a_fair_lasso_that_goes_round(engine: str
     assert refutes(system, verdict.run, verdict.property)
     assert verdict.run.loop is not None
     assert names(system, verdict)[verdict.run.loop :].count("change") >= 2, "the light cannot but change"
+
+
+def test_a_counterexample_names_the_steps_that_need_not_happen() -> None:
+    report, told = check(Crossing(), engine="interpret"), []
+    for name in ("the_sleeper_crosses", "the_careful_cross"):
+        run = report.verdict(name).run
+        assert run is not None
+        told.append(sequence_text(report.system, run).partition("never taken, since fair=False: ")[2])
+    assert told[0].startswith("cross_asleep") and "cross_carefully" not in told[1]
 
 
 # The largest number of lamps that a count over all of them can take, switched by one step.
