@@ -323,8 +323,6 @@ def boolean(value: Any, what: str) -> Expr:
 
 
 def _same_sort(a: Expr, b: Expr, what: str) -> None:
-    if a.sort is b.sort:
-        return
     alike = a.sort.name == b.sort.name if a.sort.kind == "index" else a.sort is b.sort or a.sort.kind == "int"
     if a.sort.kind != b.sort.kind or not alike:
         source.refuse(f"cannot {what} {a} ({a.sort.name}) and {b} ({b.sort.name})")
@@ -386,7 +384,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 def not_(value: Any) -> Expr:
     """True where the condition does not hold; the same as `~`."""
-    a = value if type(value) is Expr and value.sort is BOOL else boolean(value, "~")
+    a = boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
     return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)
@@ -550,9 +548,6 @@ def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | N
     Calls with the same mapping may share `memo`.
     """
     memo = {} if memo is None else memo
-    found = memo.get(expr)
-    if found is not None:
-        return found
     for value in mapping.values():
         assert value.reach == 0, f"{value} was taken out of a quantifier: open it first"
     memo.update(mapping)
