@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trystate.model.language import SymbolicState, arc, transition
+from trystate.model.language import SymbolicState, arc, environment, transition
 from trystate.model.prover.induction import Status
 from trystate.model.prover.sizes import any_size
 from trystate.model.store import handshake
@@ -55,12 +55,23 @@ def any_number(self: Any, s: SymbolicState, client: Any, server: Any, following:
     return s.partner[client, server] & s.heard[client, server]
 
 
+@environment()
+def add_behind_the_proof(self: Any, s: SymbolicState, server: Any) -> None:
+    """A relay adds bytes to the proof. The server takes them as the beginning of its client's first frame."""
+    s.when(s.admitted[server], s.taken[server] == 0)
+    s.fooled[server] = True
+    s.taken[server] += 1
+
+
 ForgetsTheServersNonce = changed(handshake.Bound, "ForgetsTheServersNonce", proves=anything)
 ForgetsTheClientsNonce = changed(handshake.Bound, "ForgetsTheClientsNonce", answers=heard)
 OneRole = changed(handshake.Bound, "OneRole", reflect=reflect)
 AnswersTwice = changed(handshake.Bound, "AnswersTwice", reaches=anything)
 OneKeyForAll = changed(handshake.Bound, "OneKeyForAll", valid=any_key)
 WithoutNumbers = changed(handshake.Bound, "WithoutNumbers", valid=any_number)
+TakesBytesBehindTheProof = changed(
+    handshake.Bound, "TakesBytesBehindTheProof", add_behind_the_proof=add_behind_the_proof
+)
 InTheClear = changed(handshake.Tls, "InTheClear", listen=handshake.Bound.listen)
 # fmt: off
 MUTANTS = (
@@ -71,6 +82,7 @@ MUTANTS = (
     ("a_client_answers_one_challenge", AnswersTwice, BOUND),
     (ORDER, OneKeyForAll, BOUND),
     (ORDER, WithoutNumbers, BOUND),
+    (ORDER, TakesBytesBehindTheProof, BOUND),
     ("nothing_is_read", InTheClear, TLS),
 )
 # fmt: on
