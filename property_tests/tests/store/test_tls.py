@@ -98,13 +98,11 @@ def test_every_kind_of_request_passes(kind: Kind) -> None:
         store.set("w", "")
         waits.join()
         assert changed.wait(SECONDS.total_seconds())
-        room = RoomConnection.open(store, "job", 5.0)
-        room.close()
+        RoomConnection.open(store, "job", 5.0).close()
 
 
-def test_a_server_process_uses_the_files(files: Path) -> None:
-    tls = Tls(str(files))
-    with TCPStore(HOST, 0, 1, True, SECONDS, tls=tls) as master, client(master.port, {"tls": tls}) as store:
+def test_a_server_process_uses_the_files(kinds: dict[str, Kind]) -> None:
+    with TCPStore(HOST, 0, 1, True, SECONDS, **kinds["tls"]) as master, client(master.port, kinds["tls"]) as store:
         store.set("k", "v")
         assert master.get("k") == b"v"
 

@@ -88,12 +88,10 @@ def test_clients_before_any_server_are_answered_and_recorded_in_its_order(
 def test_a_server_with_a_secret_and_no_tls_refuses_clients_behind_a_proxy(tmp_path: Path) -> None:
     """The proxy alters the flags of the server, which the proof of the secret covers."""
     secret = b"0123456789abcdef"
-    with TCPStoreServer(HOST, secret=secret) as behind:
-        TCPStore(HOST, behind.port, timeout=SECONDS, secret=secret).close()
-        with Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{behind.port}") as proxy:
-            with pytest.raises(SecretRefused, match="A relay that alters"):
-                TCPStore(HOST, proxy.port, timeout=SECONDS, secret=secret)
-            proxy.end()
+    with TCPStoreServer(secret=secret) as behind, TCPStore(HOST, behind.port, timeout=SECONDS, secret=secret):
+        refused = pytest.raises(SecretRefused, match="A relay that alters")
+        with Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{behind.port}") as proxy, refused:
+            TCPStore(HOST, proxy.port, timeout=SECONDS, secret=secret)
 
 
 def _all(sock: socket.socket) -> bytes:
