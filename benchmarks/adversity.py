@@ -10,7 +10,6 @@ three parts need the right to create namespaces (root has it).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import shlex
@@ -20,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,51 +26,25 @@ from typing import Any
 from common import LOOPBACK, Part, options, run, seconds, show
 from store import Crowd
 
+from trystate.property_tests.support.stores.recorded import Command
 from trystate.store import TCPStore
 
 TIMEOUT = timedelta(seconds=20)
-SERVE = [sys.executable, "-m", "trystate", "store", "serve"]
 KIB = 1 << 10
 
 
-@dataclass
-class Served:
-    """A server's process, and its port."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    def client(self) -> TCPStore:
-        return TCPStore(LOOPBACK, self.port, timeout=TIMEOUT)
-
-    def resident_kib(self) -> int:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+def served(*flags: str, under: str = 'exec "$@"') -> Command:
+    """A server, whose command is the arguments of the shell commands of `under`."""
+    return Command("serve", *flags, under=["sh", "-c", under, "sh"])
 
 
-def listening(process: subprocess.Popen[str]) -> Served:
-    assert process.stdout is not None
-    line = next(line for line in process.stdout if "listening on" in line)
-    return Served(process, int(line.split("listening on ")[1].split(",")[0].rpartition(":")[2]))
+def client(port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
+    return TCPStore(LOOPBACK, port, timeout=timeout)
 
 
-@contextlib.contextmanager
-def shell(commands: str) -> Iterator[subprocess.Popen[str]]:
-    """Shell commands in a group of processes, which is killed at the end."""
-    argv = ["sh", "-c", commands]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(argv, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=quiet) as process:
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def served(*flags: str, limit: str = "true") -> Iterator[Served]:
-    """A server in a process with the limit that a shell command sets."""
-    with shell(f"{limit} && exec {shlex.join([*SERVE, '--port', '0', *flags])}") as process:
-        yield listening(process)
+def resident_kib(server: Command) -> int:
+    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def filled(store: TCPStore, size: int) -> tuple[int, str]:
@@ -108,12 +80,12 @@ def crowd(sizes: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def crowded(server: Served, size: int) -> str:
-    before, clients = server.resident_kib(), list[Crowd]()
+def crowded(server: Command, size: int) -> str:
+    before, clients = resident_kib(server), list[Crowd]()
     connected = seconds(lambda: clients.append(Crowd(server.port, size)))
     met = seconds(lambda: clients[0].barrier(0))
-    each = (server.resident_kib() - before) / size
-    store = server.client()
+    each = (resident_kib(server) - before) / size
+    store = client(server.port)
     store.set("key", b"value")
     gets = sorted(seconds(lambda: store.get("key")) * 1e6 for _ in range(1000))
     store.close()
@@ -127,44 +99,44 @@ def crowded(server: Served, size: int) -> str:
 def disk(megabytes: int) -> Iterator[tuple[str, str]]:
     """A journal on a full disk; the server is killed there, and started again."""
     with tempfile.TemporaryDirectory() as folder:
-        serve = shlex.join([*SERVE, "--port", "0", "--data", f"{folder}/disk/data"])
-        first = f"({serve} & echo $! > {folder}/pid; wait)"
-        inner = (
-            f"mkdir {folder}/disk && mount -t tmpfs -o size={megabytes}m none {folder}/disk && {first}; exec {serve}"
-        )
-        with shell(f"exec unshare -m sh -c {shlex.quote(inner)}") as process:
-            store, size = listening(process).client(), 16 * KIB
+        mount = f"mkdir {folder}/disk && mount -t tmpfs -o size={megabytes}m none {folder}/disk"
+        twice = f'{mount} && ("$@" & echo $! > {folder}/pid; wait); exec "$@"'
+        under = f'exec unshare -m sh -c {shlex.quote(twice)} sh "$@"'
+        with served("--data", f"{folder}/disk/data", under=under) as server:
+            store, size = client(server.port), 16 * KIB
             count, error = filled(store, size)
             check(store, count, size)
             os.kill(int(Path(folder, "pid").read_text()), signal.SIGKILL)
-            again = listening(process).client()
+            again = client(server.listens())
             check(again, count, size)
             for number in range(count):
                 again.delete_key(f"k{number}")
             room = filled(again, size)[0]
-    figure = (
-        f"{count:,} values of 16 KiB are acknowledged, the next raises {error}; all are read, also after SIGKILL and a "
+    yield (
+        f"a disk of {megabytes} MiB that is full",
+        (
+            f"{count:,} values of 16 KiB are acknowledged, the next raises {error}; all are read, also after SIGKILL "
+            f"and a restart on the full disk; after they are deleted, {room:,} are acknowledged again"
+        ),
     )
-    figure += f"restart on the full disk; after they are deleted, {room:,} are acknowledged again"
-    yield f"a disk of {megabytes} MiB that is full", figure
 
 
 def descriptors(limit: int) -> Iterator[tuple[str, str]]:
     """More clients than the process may have descriptors for."""
-    with served(limit=f"ulimit -n {limit}") as server:
-        clients = [server.client()]
+    with served(under=f'ulimit -n {limit} && exec "$@"') as server:
+        clients = [client(server.port)]
         clients[0].set("key", b"value")
         refused = ""
         while not refused:
             try:
-                clients.append(TCPStore(LOOPBACK, server.port, timeout=timedelta(seconds=1)))
+                clients.append(client(server.port, timedelta(seconds=1)))
                 clients[-1].set("key", b"value")
             except Exception as error:
                 refused = type(error).__name__
         accepted = [store for store in clients if store.get("key") == b"value"]
         for store in accepted[1:]:
             store.close()
-        came = seconds(lambda: server.client().get("key"))
+        came = seconds(lambda: client(server.port).get("key"))
         yield (
             f"{limit} descriptors of the server's process",
             (
@@ -176,10 +148,10 @@ def descriptors(limit: int) -> Iterator[tuple[str, str]]:
 
 def memory(megabytes: int) -> Iterator[tuple[str, str]]:
     """Values of a mebibyte, until the process may not have more memory."""
-    with served(limit=f"ulimit -v {megabytes * KIB}") as server:
-        store, size = server.client(), KIB * KIB
+    with served(under=f'ulimit -v {megabytes * KIB} && exec "$@"') as server:
+        store, size = client(server.port), KIB * KIB
         count, error = filled(store, size)
-        check(server.client(), count, size)
+        check(client(server.port), count, size)
         yield (
             f"{megabytes} MiB of address space for the server's process",
             (f"{count} values of 1 MiB are acknowledged, the next raises {error}; all are read by another client"),
@@ -189,6 +161,7 @@ def memory(megabytes: int) -> Iterator[tuple[str, str]]:
 ASKS = """
 import socket, sys, time, torch.distributed
 from datetime import timedelta
+from trystate.property_tests.support.stores.recorded import Command
 from trystate.store import TCPStore
 silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 silent.bind(("127.0.0.1", 53))

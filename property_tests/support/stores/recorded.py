@@ -147,12 +147,16 @@ class Command:
     def __init__(self, *options: str, under: Sequence[str] = ()) -> None:
         argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.port = self.listens()
+
+    def listens(self) -> int:
+        """Wait until the command listens; returns the port."""
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         found = re.search(r"listening on \S+:(\d+)", self.line)
         if found is None:
             raise AssertionError(self.process.communicate()[1])
-        self.port = int(found[1])
+        return int(found[1])
 
     def __enter__(self) -> Self:
         return self
