@@ -38,7 +38,7 @@ FINDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def wrong_ranks() -> AbstractContextManager[Any]:
     """The planted fault of our handlers: each node has rank 0."""
-    real = DynamicRendezvousHandler.next_rendezvous
+    real: Any = DynamicRendezvousHandler.next_rendezvous
 
     def next_rendezvous(self: Any, *given: Any) -> RendezvousInfo:
         info = real(self, *given)

@@ -32,7 +32,7 @@ from trystate.property_tests.adapters.simulator.nodes import Process
 from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
-from trystate.property_tests.support.stores.attacked import finding, unexplained
+from trystate.property_tests.support.stores.attacked import Recorded, finding, unexplained
 
 BROKEN = "expels without replacing the round"
 SECONDS = 120.0
@@ -142,9 +142,9 @@ def test_after_the_faults_a_node_that_is_not_answered_is_a_violation() -> None:
 
 
 def test_a_history_of_torchs_store_is_named_by_one_finding() -> None:
-    get = Call("a", ref.Get("key"), 0, 4, b"")
-    refused = Call("b", ref.CompareAndSet("key", b"other", b"value"), 1, 2, b"other")
-    deleted = Call("c", ref.DeleteKey("key"), 1, 3, False)
+    get: Recorded = Call("a", ref.Get("key"), 0, 4, b"")
+    refused: Recorded = Call("b", ref.CompareAndSet("key", b"other", b"value"), 1, 2, b"other")
+    deleted: Recorded = Call("c", ref.DeleteKey("key"), 1, 3, False)
     told = {finding(*unexplained(calls)) for calls in ([get, deleted], [get, refused, deleted], [get])}
     assert finding(*unexplained([get, refused])) == "S1" and told == {"a history that no order explains"}
 
