@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pages import settled
+from pages import finding_link, row, settled
 
 from trystate import registry
 from trystate.property_tests.adapters.campaigns.cases import CONFIDENCE, Tally
@@ -53,10 +53,6 @@ Of N cases without a violation, the share of all seeds that fail is, with 95 % c
 about 3/N. This is about seeds as they are drawn, with these faults and sizes: it is not a claim about schedules that
 are not drawn. The [searches](verdicts.md) and [proofs](proofs.md) are about all of them.
 """
-
-
-def row(*cells: object) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |\n"
 
 
 def page() -> str:
@@ -122,16 +118,17 @@ def _faults(entries: list[dict[str, Any]]) -> str:
 def _findings(entries: list[dict[str, Any]], texts: dict[str, Any]) -> str:
     shown: dict[str, Counter[str]] = {name: _together(entries, [name]).shown for name in OURS}
     text = (
-        "\n## Findings that random cases meet\n\nHow many cases show a [finding](findings.md) on torch's own classes. "
+        "\n## Findings that random cases meet\n\nThe number of cases that show a [finding](findings.md) on torch's own "
+        "classes, and how many of the same kinds of cases on our classes violate any property, with the bound on "
+        "their share. The first table has each of these violations.\n\n"
     )
-    text += "Ours has none of them in the same kinds of cases: 0 of so many, and the bound on their share.\n\n"
-    text += row("finding", "on torch", "on ours", "at most") + row("---", "---", "---", "--:")
+    text += row("finding", "shown on torch", "violated on ours", "at most") + row("---", "---", "---", "--:")
     missing = ""
     for finding in registry.findings().values():
         number = finding.number
         if number[0] not in AREAS:
             continue
-        title = f"[{number}](findings.md#{number.lower()}-{finding.name}) {finding.title}"
+        title = f"{finding_link(finding.name)} {finding.title}"
         met = {name: counts[number] for name, counts in shown.items() if counts[number]}
         if not met:
             missing += row(title, texts["lacks"].get(number, "no case has met it yet"))
@@ -143,7 +140,7 @@ def _findings(entries: list[dict[str, Any]], texts: dict[str, Any]) -> str:
         text += row(title, ", ".join(of), of_ours, _share(ours) if ours.seeds and not failed else "")
     others = {f"{what} (`{name}`)": n for name, counts in shown.items() for what, n in counts.items()
               if " " in what}  # fmt: skip
-    text += "\nTold apart by the property alone, or by several findings of one property: "
+    text += "\nOther violations on torch, which several findings may explain: "
     text += ", ".join(f"{what} {n:,}" for what, n in sorted(others.items())) + ".\n" if others else "none.\n"
     text += "\nFindings that the cases do not meet, with the fault or the schedule that they lack:\n\n"
     return text + row("finding", "lacks") + row("---", "---") + missing

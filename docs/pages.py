@@ -9,8 +9,8 @@ from pathlib import Path
 from trystate import registry
 
 
-def row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |\n"
+def row(*cells: object) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |\n"
 
 
 def finding_link(finding: str) -> str:

@@ -18,7 +18,7 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.language import Form, System
 
 NODES = (2, 4, 8, 16)  # nodes of the rounds of `requests`
-COLUMNS_MAX = 5  # of a table; further protocols are in the next table
+COLUMNS_MAX = 5  # a table has no more; the next one has the other protocols
 Row = Mapping[str, Any]
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
-from collections.abc import Callable
 from itertools import count
 from struct import Struct
 from time import monotonic
@@ -135,7 +134,7 @@ def limit(sock: socket.socket, deadline: float) -> None:
     sock.settimeout(left)
 
 
-def read_record(sock: socket.socket, layer: Layer, read: Callable[[int], bytes]) -> bytes:
+def read_record(sock: socket.socket, layer: Layer, deadline: float) -> bytes:
     """The next record, with its head; no byte behind it is taken from the socket."""
-    head = read(layer.HEAD_BYTES)
-    return head + read(layer.body_bytes(head))
+    head = exactly(sock, layer.HEAD_BYTES, deadline)
+    return head + exactly(sock, layer.body_bytes(head), deadline)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from trystate.model.errors import UsageError
 
-from .sealing import Altered, exactly, limit, read_record
+from .sealing import Altered, limit, read_record
 
 CERTIFICATE, KEY, AUTHORITY = FILES = ("tls.crt", "tls.key", "ca.crt")
 OLDEST = ssl.TLSVersion.TLSv1_2
@@ -232,7 +232,7 @@ class Layer:
             while not self.step():
                 limit(sock, deadline)
                 sock.sendall(self.answer())
-                self.feed(read_record(sock, self, lambda size: exactly(sock, size, deadline)))
+                self.feed(read_record(sock, self, deadline))
         except ConnectionResetError as error:
             raise ConnectionResetError(f"{error} during the handshake of TLS: see whether the peer has `tls`") from None
         finally:

@@ -286,8 +286,7 @@ class Wire:
     def read(self, size: int) -> bytes:
         if self.layer is None:
             return exactly(self.sock, size, self.deadline)
-        record = read_record(self.sock, self.layer, lambda size: exactly(self.sock, size, self.deadline))
-        data = self.layer.opened(record)
+        data = self.layer.opened(read_record(self.sock, self.layer, self.deadline))
         if len(data) != size:
             raise Altered(f"it sent {len(data)} bytes, not the {size} of a greeting")
         return data

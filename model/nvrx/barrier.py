@@ -16,8 +16,7 @@ the batch system then kills the nodes of the task and may start another task on 
 Abstractions. A slot is one record here; the code has two keys, and writes them one after the other. A node takes both
 decisions of step 0 (is the rendezvous shut down, is the round open) at once. Marking a task, and killing its node that
 has joined, is one step. There is no timeout: a round that never closes ends with one. The counter of unhealthy nodes,
-segments, incomplete tasks, attribution and signals are left out. Rounds are bounded: the last is never opened.
-Source: github.com/NVIDIA/nvidia-resiliency-ext.
+segments, incomplete tasks, attribution and signals are left out. Source: github.com/NVIDIA/nvidia-resiliency-ext.
 """
 
 from __future__ import annotations
@@ -25,16 +24,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import *
-from .vocabulary import At, Call, Door, Edition, Host, Shut
+from .vocabulary import CONFLICTING, ENDED, FENCED, UNMARKED, WITH_LAST_CALL, At, Call, Door, Edition, Host, Shut
 
 S = SymbolicState
-NEWEST = (Edition.NVRX, Edition.MENDED)
-LENIENT = (*NEWEST, Edition.LENIENT)
-WITH_LAST_CALL = (*LENIENT, Edition.REASONED)
-FENCED = (*WITH_LAST_CALL, Edition.NVRX_0_6)
-UNMARKED = (Edition.LENIENT, Edition.REASONED)
-CONFLICTING = tuple(edition for edition in FENCED if edition is not Edition.MENDED)
-ENDED = (At.COMPLETE, At.LEFT, At.FAILED, At.BROKEN, At.GONE)
 
 
 def first_is_open(round: int) -> Door:
@@ -46,6 +38,8 @@ class NvrxBarrier(System):
 
     title = "NVRx's rendezvous barrier"
     Edition = Edition
+    of_conflict = At.BROKEN  # how a node ends whose slot has changed, but not to a record of a later round
+    caps = False  # a node that is counted beyond `most` shuts the rendezvous down
 
     node = index(3)
     slot = index(3, "at most so many nodes are counted in a round")
@@ -82,10 +76,7 @@ class NvrxBarrier(System):
         kept = "joined written owner rank ghost door shut failed"
         return served("store", kept, here="host host_of counted taken previous lost call")
 
-    @machine(At)
-    def launcher(self, s: S, node: Expr) -> Any:
-        """A node."""
-        return s.at[node]
+    launcher = machine_of(at, "A node.")
 
     # ---- a node joins
 
@@ -102,14 +93,6 @@ class NvrxBarrier(System):
             found = ite(s.door[s.round[r]] != Door.CLOSED, s.round[r], found)
         return found
 
-    def of_waiting(self, s: S) -> Any:
-        """How a node that waits for an open round ends when the rendezvous is shut down."""
-        return ite(s.shut == Shut.FAILED, At.FAILED, At.LEFT)
-
-    def of_conflict(self) -> At:
-        """How a node ends whose slot has changed, but not to a record of a later round."""
-        return At.BROKEN
-
     @transition(
         moves=[arc(At.WAITING, At.ADMITTED), may(At.WAITING, (At.LEFT, At.FAILED))],
         cite="ft_rendezvous_barrier.py: _wait_for_rendezvous_open, _sync_from_per_round_state",
@@ -117,25 +100,21 @@ class NvrxBarrier(System):
     def look_for_round(self, s: S, node: Expr) -> None:
         """A node reads whether its round is open. If the round is closed, its round is the first that is not."""
         s.when(s.at[node] == At.WAITING)
-        s.at[node] = ite(
-            s.shut != Shut.NO, self.of_waiting(s), ite(s.door[s.of[node]] == Door.OPEN, At.ADMITTED, At.WAITING)
-        )
-        behind = (s.shut == Shut.NO) & (s.door[s.of[node]] == Door.CLOSED)
-        s.of[node] = ite(behind, self.first_not_closed(s), s.of[node])
+        is_shut, door = s.shut != Shut.NO, s.door[s.of[node]]
+        ended = ite(s.shut == Shut.FAILED, At.FAILED, At.LEFT)
+        s.at[node] = ite(is_shut, ended, ite(door == Door.OPEN, At.ADMITTED, At.WAITING))
+        s.of[node] = ite(~is_shut & (door == Door.CLOSED), self.first_not_closed(s), s.of[node])
 
     @transition(moves=[arc(At.ADMITTED, At.COUNTED)], cite="ft_rendezvous_barrier.py: perform_rendezvous, step 1")
     def take_slot(self, s: S, node: Expr) -> None:
         """It adds 1 to the counter of its round; the result is its slot."""
         s.when(s.at[node] == At.ADMITTED)
         before = s.joined[s.of[node]]
-        surplus = self.is_surplus(before + 1)
+        surplus = before + 1 > self.most if self.caps else False
         s.at[node] = ite(surplus, At.FAILED, At.COUNTED)
         s.mine[node] = ite(surplus, None, s.slot[before % self.sizes["slot"]])
         self.shut_down(s, surplus, Shut.GRACEFUL)
         s.joined[s.of[node]] = before + 1
-
-    def is_surplus(self, number: Any) -> Any:
-        return False
 
     def shut_down(self, s: S, condition: Any, reason: Shut) -> None:
         now = (s.shut == Shut.NO) & condition
@@ -165,7 +144,7 @@ class NvrxBarrier(System):
         """It sets its slot if the record is the one that it has read. Otherwise it waits for an open round, or ends."""
         s.when(s.at[node] == At.WRITING)
         same, later = s.written[s.mine[node]] == s.read[node], self.is_later(s, node)
-        s.at[node] = ite(same, At.JOINED, ite(later, At.WAITING, self.of_conflict()))
+        s.at[node] = ite(same, At.JOINED, ite(later, At.WAITING, self.of_conflict))
         self.put(s, node, same)
         s.mine[node] = ite(s.at[node].isin((At.WAITING, At.BROKEN)), None, s.mine[node])
         s.read[node] = None
@@ -187,7 +166,7 @@ class NvrxBarrier(System):
         s.when(s.at[node] == At.JOINED, (s.shut != Shut.NO) | (s.door[s.of[node]] == Door.CLOSED))
         s.when(self.is_outside | (ord_(node) != 0) | (s.host == Host.IDLE))
         k = s.mine[node]
-        is_active = (s.written[k] == s.of[node]) & (s.rank[k] != 0) & (s.rank[k] <= self.world)
+        is_active = (s.written[k] == s.of[node]) & self.is_active(s, k)
         s.at[node] = ite(s.shut != Shut.NO, At.FAILED, ite(is_active, At.TRAINING, At.WAITING))
         s.mine[node] = None
 
@@ -250,18 +229,16 @@ class NvrxBarrier(System):
         """The host reads the slots and the counter again. If they do not suffice to close the round, it polls again."""
         s.when(s.host == Host.FETCHING, not_(self.has_gap(s)))
         enough = self.is_complete(s) & (s.joined[self.round_of_host(s)] == s.counted)
-        enough = enough & not_(self.begins_last_call(s, enough))
+        if self.edition in WITH_LAST_CALL:
+            waits = self.is_calling(s) & (s.call != Call.OVER)
+            s.call = ite(enough & waits, Call.RUNNING, s.call)
+            enough = enough & not_(waits)
         twice = enough & self.is_twice(s)
         good = enough & ~twice
         for k in s.slot:
             s.taken[k] = good & self.is_candidate(s, k)
         self.shut_down(s, twice, Shut.FAILED)
         s.host, s.counted = ite(good, Host.CLOSING, Host.POLLING), 0
-
-    def begins_last_call(self, s: S, enough: Any) -> Any:
-        waits = self.is_calling(s) & (s.call != Call.OVER)
-        s.call = ite(enough & waits, Call.RUNNING, s.call)
-        return waits
 
     @transition(cite="ft_rendezvous_barrier.py: assign_group_ranks, _host_close_round")
     def close_round(self, s: S) -> None:
@@ -274,15 +251,18 @@ class NvrxBarrier(System):
             s.taken[k] = False
         if self.edition in WITH_LAST_CALL:
             for n in s.node:
-                s.previous[n] = any_(self.is_active(before, s, k) & ~s.ghost[k] & (s.owner[k] == n) for k in s.slot)
+                s.previous[n] = any_(
+                    before.taken[k] & self.is_active(s, k) & ~s.ghost[k] & (s.owner[k] == n) for k in s.slot
+                )
             if self.edition in UNMARKED:
-                s.lost = any_(self.is_active(before, s, k) & s.ghost[k] for k in s.slot)
+                s.lost = any_(before.taken[k] & self.is_active(s, k) & s.ghost[k] for k in s.slot)
             s.call = Call.NONE
         s.door[self.round_of_host(before)] = Door.CLOSED
         s.host = Host.IDLE
 
-    def is_active(self, before: S, s: S, k: Expr) -> Any:
-        return before.taken[k] & (s.rank[k] <= self.world)
+    def is_active(self, s: S, k: Expr) -> Any:
+        """The record in slot k has a rank below `world`."""
+        return (s.rank[k] != 0) & (s.rank[k] <= self.world)
 
     def is_lower(self, s: S, j: Expr, k: Expr) -> Any:
         """Slot j is before k in the order of the machines; a dead node is before its replacement."""
@@ -369,13 +349,10 @@ class NvrxBarrier(System):
     def alive(self, s: S) -> Any:
         return count(~a.isin(ENDED) for a in s.at)
 
-    def is_open(self, s: S) -> Any:
-        return any_(s.door[r] == Door.OPEN for r in s.round)
-
     @terminal
     def at_rest(self, s: S) -> Condition:
         """No round is open, or the rendezvous is shut down, or fewer nodes live than must train."""
-        return (s.shut != Shut.NO) | ~self.is_open(s) | (self.alive(s) < self.world)
+        return (s.shut != Shut.NO) | ~s.door.any(Door.OPEN) | (self.alive(s) < self.world)
 
     @sometimes()
     def a_round_is_closed(self, s: S) -> Condition:
@@ -420,7 +397,7 @@ class NvrxBarrier(System):
     @always(witness="a_round_is_closed")
     def the_dead_have_no_rank(self, s: S) -> Condition:
         """No rank below `world` is given to a node that was dead when the host read the slots."""
-        return ~any_(s.ghost[k] & (s.rank[k] != 0) & (s.rank[k] <= self.world) for k in s.slot)
+        return ~any_(s.ghost[k] & self.is_active(s, k) for k in s.slot)
 
     @step(editions=WITH_LAST_CALL, witness="the_next_round_is_closed")
     def survivors_come_first(self, before: S, after: S) -> Condition:
@@ -436,14 +413,14 @@ class NvrxBarrier(System):
     @leads_to()
     def an_open_round_closes(self, s: S) -> Condition:
         """While enough nodes live and the rendezvous is not shut down, an open round is closed."""
-        over = (s.shut != Shut.NO) | (self.alive(s) < self.world)
-        return self.is_open(s) & ~over, ~self.is_open(s) | over
+        over = self.at_rest.body(self, s)
+        return ~over, over
 
     @leads_to(needs="restart")
     def a_round_is_opened_again(self, s: S) -> Condition:
         """If enough nodes live and none trains, a round is opened, unless the rendezvous is shut down."""
         rounds_left = ord_(self.first_not_closed(s)) < self.sizes["round"] - 1
-        idle = ~s.at.any(At.TRAINING) & ~self.is_open(s) & (s.shut == Shut.NO) & (self.alive(s) >= self.world)
+        idle = ~s.at.any(At.TRAINING) & ~s.door.any(Door.OPEN) & (s.shut == Shut.NO) & (self.alive(s) >= self.world)
         return idle & rounds_left, ~idle
 
 
@@ -463,10 +440,8 @@ class Mended(Newest, edition=Edition.MENDED):
     A launcher that is started again finds its machine among the nodes that train, and opens the next round.
     """
 
+    of_conflict = At.COUNTED
     write_slot = Newest.write_slot.claiming(arc(At.WRITING, At.JOINED), may(At.WRITING, (At.WAITING, At.COUNTED)))
-
-    def of_conflict(self) -> At:
-        return At.COUNTED
 
     @transition()
     def open_again(self, s: S, node: Expr) -> None:
@@ -478,10 +453,7 @@ class Mended(Newest, edition=Edition.MENDED):
             s.door[s.round[r + 1]] = ite(here, Door.OPEN, s.door[s.round[r + 1]])
 
     def lacks_successor(self, s: S, node: Expr, r: Any) -> Any:
-        trains = any_(
-            (s.owner[k] == node) & (s.written[k] == r) & (s.rank[k] != 0) & (s.rank[k] <= self.world) & ~s.ghost[k]
-            for k in s.slot
-        )
+        trains = any_((s.owner[k] == node) & (s.written[k] == r) & self.is_active(s, k) & ~s.ghost[k] for k in s.slot)
         return (s.door[r] == Door.CLOSED) & (s.door[s.round.after(r)] == Door.ABSENT) & trains
 
 
@@ -492,10 +464,8 @@ class Lenient(NvrxBarrier, edition=Edition.LENIENT):
 class Capped(NvrxBarrier):
     """Before f59cfc6: a node that is counted beyond `most` shuts the rendezvous down; each counted slot is needed."""
 
+    caps = True
     take_slot = NvrxBarrier.take_slot.also(may(At.ADMITTED, At.FAILED))
-
-    def is_surplus(self, number: Any) -> Any:
-        return number > self.most
 
     def is_complete(self, s: S) -> Any:
         return count(self.is_present(s, k) for k in s.slot) == s.counted
@@ -513,9 +483,6 @@ class Reasoned(Capped, edition=Edition.REASONED):
 
 class Release06(Capped, edition=Edition.NVRX_0_6):
     """0.6.0: no last call, no marks of tasks, and no reason of a shutdown."""
-
-    def begins_last_call(self, s: S, enough: Any) -> Any:
-        return False
 
 
 class Unfenced(Release06, edition=Edition.SET):

@@ -17,6 +17,13 @@ class Edition(enum.Enum):
     MENDED = "the newest edition with the remedies of its findings"
 
 
+LENIENT = (Edition.NVRX, Edition.MENDED, Edition.LENIENT)
+WITH_LAST_CALL = (*LENIENT, Edition.REASONED)
+FENCED = (*WITH_LAST_CALL, Edition.NVRX_0_6)
+UNMARKED = (Edition.LENIENT, Edition.REASONED)
+CONFLICTING = tuple(edition for edition in FENCED if edition is not Edition.MENDED)
+
+
 class Door(enum.Enum):
     """Whether nodes can join a round."""
 
@@ -47,6 +54,9 @@ class At(enum.Enum):
     FAILED = "has ended with an error, since the rendezvous is shut down"
     BROKEN = "has ended with RuntimeError, which the protocol excludes"
     GONE = "its process is dead"
+
+
+ENDED = (At.COMPLETE, At.LEFT, At.FAILED, At.BROKEN, At.GONE)
 
 
 class Host(enum.Enum):

@@ -1,7 +1,7 @@
 """The proof of a secret between clients and servers, when an adversary has the wire.
 
-Theory of operation. Dolev and Yao's adversary reads every message, and drops, repeats, reorders and delivers what it
-likes to whom it likes. It has no secret, so it cannot make a proof or the MAC of a frame; it can deliver those that
+Theory of operation. Dolev and Yao's adversary reads every message, drops, repeats and reorders messages, and delivers
+each to any session. It has no secret, so it cannot make a proof or the MAC of a frame; it can deliver those that
 honest sides have made. A nonce is the session that has made it. A proof is a term over both nonces: a server admits a
 client whose proof is over the server's own nonce and over the nonce that comes with the proof. A client accepts a
 server whose proof is over the nonces that the client has received and made. RPC has the same two terms; there the
@@ -12,7 +12,8 @@ unchanged may then forge frames. BOUND: each frame has a MAC over its number, wi
 TLS: a channel between one client and one server that an adversary cannot read or write; the proofs are within it.
 
 Abstractions. Frames go from clients to servers; the other direction has its own key and is the same. Nonces never
-repeat, and neither the MAC nor TLS is broken. Dropping a message is not a step: the adversary never delivers it.
+repeat, and neither the MAC nor TLS is broken. Dropping a message is not a step: the adversary never delivers it. Bytes
+that a relay adds behind a proof end the connection, so they are not a step either.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import enum
 
 from ..language import *
+from ..language.expressions import TRUE
 
 S = SymbolicState
 
@@ -51,7 +53,7 @@ class Handshake(System, deadlock=False):
     frames = constant(2, "frames of a client, and frames that a server takes")
 
     stage = choice(Stage, per="client")
-    heard = flag(per=("client", "server"), doc="the client has answered the nonce of this server")
+    answered = flag(per=("client", "server"), doc="the client has answered the nonce of this server")
     admitted = flag(per="server", doc="it has accepted a proof, and sent its own")
     partner = flag(per=("client", "server"), doc="the nonce that came with that proof is the client's")
     sent = integer(0, "frames", per="client")
@@ -64,18 +66,18 @@ class Handshake(System, deadlock=False):
 
     def lifelines(self) -> Lifelines:
         """Each server, and the clients with the adversary, who reads what they send."""
-        places = dict.fromkeys(("heard", "answer_challenge", "accept"))
+        places = dict.fromkeys(("answered", "answer_challenge", "accept"))
         return Lifelines("clients", places, homes={"client": [None] * self.sizes["client"]}, members="server")
 
     # ---- what the proofs and the frames cover
 
     def proves(self, s: S, client: Expr, server: Expr) -> Condition:
         """The client's proof is over the nonce of this server."""
-        return s.heard[client, server]
+        return s.answered[client, server]
 
     def answers(self, s: S, client: Expr, server: Expr) -> Condition:
         """The server's proof is over the nonce of this client, and over the nonce that the client has received."""
-        return s.partner[client, server] & s.heard[client, server]
+        return s.partner[client, server] & s.answered[client, server]
 
     def reaches(self, s: S, client: Expr, server: Expr) -> Condition:
         """The adversary can deliver this server's nonce to this client."""
@@ -83,8 +85,7 @@ class Handshake(System, deadlock=False):
 
     def valid(self, s: S, client: Expr, server: Expr, following: Condition) -> Condition:
         """The server takes this frame of this client. `following`: it has the number after the last one."""
-        same_key = s.partner[client, server] & s.heard[client, server]
-        return same_key & following
+        return s.partner[client, server] & s.answered[client, server] & following
 
     # ---- the proofs
 
@@ -93,7 +94,7 @@ class Handshake(System, deadlock=False):
         """A client gets the nonce of a server, and answers with its own nonce and its proof."""
         s.when(self.reaches(s, client, server))
         s.stage[client] = Stage.PROVED
-        s.heard[client, server] = True
+        s.answered[client, server] = True
 
     @transition()
     def admit(self, s: S, client: Expr, server: Expr) -> None:
@@ -151,15 +152,16 @@ class Handshake(System, deadlock=False):
 
     @always(witness="both_accept")
     def admitted_clients_have_proved(self, s: S) -> Condition:
-        """Whom a server has admitted has answered the challenge of this server, with the nonce that it has."""
-        known = all_(implies(s.partner[c, j], s.admitted[j] & s.heard[c, j]) for c in s.client for j in s.server)
+        """A client that a server has admitted has answered this server, with the nonce that the server has."""
+        known = all_(implies(s.partner[c, j], s.admitted[j] & s.answered[c, j]) for c in s.client for j in s.server)
         return known & all_(implies(s.admitted[j], any_(s.partner[c, j] for c in s.client)) for j in s.server)
 
     @always(witness="both_accept")
     def a_client_answers_one_challenge(self, s: S) -> Condition:
         """A session of a client makes one proof."""
         return all_(
-            implies(s.heard[c, i], s.stage[c] != Stage.WAITING) & implies(s.heard[c, i] & s.heard[c, j], i == j)
+            implies(s.answered[c, i], s.stage[c] != Stage.WAITING)
+            & implies(s.answered[c, i] & s.answered[c, j], i == j)
             for c in s.client
             for i in s.server
             for j in s.server
@@ -174,11 +176,11 @@ class Handshake(System, deadlock=False):
 
     @always(witness="both_accept")
     def accepted_servers_have_proved(self, s: S) -> Condition:
-        """Whom a client has accepted has admitted this client; so both have the same nonces, and the same key."""
+        """A server that a client has accepted has admitted it, so both have the same nonces and the same key."""
         return all_(
             implies(
                 s.stage[c] == Stage.ACCEPTED,
-                any_(s.admitted[j] & s.heard[c, j] & s.partner[c, j] for j in s.server),
+                any_(s.admitted[j] & s.answered[c, j] & s.partner[c, j] for j in s.server),
             )
             for c in s.client
         )
@@ -215,14 +217,14 @@ class Bound(Handshake, edition=Protection.BOUND):
     @sometimes()
     def a_false_challenge_is_answered(self, s: S) -> Condition:
         """A client has proved itself to the adversary, which cannot use the proof."""
-        return any_((s.stage[c] == Stage.PROVED) & ~any_(s.heard[c, j] for j in s.server) for c in s.client)
+        return any_((s.stage[c] == Stage.PROVED) & ~any_(s.answered[c, j] for j in s.server) for c in s.client)
 
 
 class Plain(Bound, edition=Protection.PLAIN):
-    """A relay delivers the proofs, and then frames of its own."""
+    """A relay delivers the proofs, and then its own frames."""
 
     def valid(self, s: S, client: Expr, server: Expr, following: Condition) -> Condition:
-        return following | ~following
+        return TRUE
 
     @environment()
     def forge(self, s: S, server: Expr) -> None:
@@ -241,4 +243,4 @@ class Tls(Handshake, edition=Protection.TLS):
     """A server's session has one channel: no other client gets its nonce."""
 
     def reaches(self, s: S, client: Expr, server: Expr) -> Condition:
-        return super().reaches(s, client, server) & ~any_(s.heard[c, server] for c in s.client)
+        return super().reaches(s, client, server) & ~any_(s.answered[c, server] for c in s.client)

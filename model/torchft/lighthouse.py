@@ -73,10 +73,7 @@ class Lighthouse(System):
         kept = "beats asks shrinks ripe last number settled formed member number_of"
         return served("lighthouse", kept, here="forked")
 
-    @machine(At)
-    def replica(self, s: S, node: Expr) -> Any:
-        """A replica."""
-        return s.at[node]
+    replica = machine_of(at, "A replica.")
 
     # ---- the lighthouse computes a quorum
 

@@ -46,10 +46,7 @@ class Managers(System):
         """The manager has the participants and the voters."""
         return served("manager", "present sent voted denied", here="early")
 
-    @machine(Rank)
-    def member(self, s: S, rank: Expr) -> Any:
-        """A rank of a replica."""
-        return s.at[rank]
+    member = machine_of(at, "A rank of a replica.")
 
     # ---- a quorum
 

@@ -1,22 +1,12 @@
 """NVRx's rendezvous barrier in a record of its store: its rounds, the places of its nodes, and its known defects.
 
-Theory of operation. The barrier has no state in one key: its counters, slots and doors are keys of their own, and all
-requests are in the record. The operation of a connection shows the step of `model/nvrx/barrier` that its node takes:
-the `add` to the counter is `take_slot`, the write of the slot `write_slot`, the write of `round_done` `close_round`. So
-each node has one place (`At`), and nothing is guessed. A connection has the name of its node from the record in the
-slot. `min_nodes` is not in the store: a node that reads its rank and waits again is a spare, so its rank is not below
-`min_nodes`. A connection that reads the counter is the host of the rounds.
-
-A finding needs its cause in the record, and not only the symptom:
-
-    B1   a `set` replaces the record of a later round
-    B2   a node that is counted, and has not written its slot, shuts the rendezvous down
-    B3   the host needs the slot of a node whose connection ended between the counter and the slot
-    B4   the host gives a rank to a node whose connection ended before the host read the slots, and whose task is marked
-    B5   the host has read two records of one machine, one of them of such a node, and shuts the rendezvous down
-    B6   a write of a slot is refused, although the record there is not of a later round
-    B7   a node that waits for an open round finds a shutdown because of an error, which has another reason than failure
-    B8   a node waits, and no node is left that trains, since the connections of all of them have ended
+Theory of operation. Each counter, slot and door of the barrier is a key, and all requests are in the record. The
+operation of a connection shows the step of `model/nvrx/barrier` that its node takes: the `add` to the counter is
+`take_slot`, the write of the slot `write_slot`, the write of `round_done` `close_round`. So each node has one place
+(`At`), and nothing is guessed. A connection has the name of its node from the record in the slot. `min_nodes` is not in
+the store: a node that reads its rank and waits again is a spare, so its rank is not below `min_nodes`. A connection
+that reads the counter is the host of the rounds. A finding needs its cause in the record, and not only the symptom:
+docs/nvrx.md has the cause of each.
 
 Rule: only requests of the record count. A shutdown without one of these causes (a signal, the end of the training) is
 not a violation. After lost lines nothing is judged.
@@ -27,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +25,7 @@ from trystate.impl.host.visible import some
 from trystate.impl.store.record.format import BARRIER
 from trystate.model.nvrx.barrier import NvrxBarrier
 from trystate.model.nvrx.findings import FINDINGS
-from trystate.model.nvrx.vocabulary import At, Door, Edition
+from trystate.model.nvrx.vocabulary import LENIENT, WITH_LAST_CALL, At, Door, Edition
 
 from ..keys import Act, MalformedLine, acts_of
 from ..record import Line
@@ -49,9 +39,7 @@ KEY = re.compile(
     re.DOTALL,
 )
 NODES_MAX, EVENTS_MAX = 4_096, 20_000
-EDITIONS: tuple[Edition, ...] = tuple(edition for edition in Edition if edition is not Edition.MENDED)
-BEFORE_REASONS: set[Edition] = {Edition.SET, Edition.NVRX_0_6}
-LENIENT: set[Edition] = {Edition.NVRX, Edition.LENIENT}
+EDITIONS = tuple(edition for edition in Edition if edition is not Edition.MENDED)
 FAILURE = b"failure"
 COUNTED = (At.COUNTED, At.WRITING)
 NUMBERS = {finding.number: finding for finding in FINDINGS.values()}
@@ -93,17 +81,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A step of the model that a line shows, and the place of its node after it.
-
-    `step` is empty for what the model does not have, `text` for what few readers need.
-    """
+    """A step of the model that a line shows, and the place of its node after it."""
 
     time: float
     place: str
-    step: str
+    step: str  # empty: the model has no such step
     node: Launcher
     at: At
-    text: str = ""
+    text: str = ""  # empty: few readers need it
 
 
 class Barrier:
@@ -148,8 +133,8 @@ class Barrier:
         """Take in the next line that concerns this rendezvous."""
         self.first = self.first or line.time
         self.now, self.place, self.lines = max(self.now, line.time), line.place, self.lines + 1
-        if line.what in ("open", "tick", "lost"):
-            self.launchers.pop(line.connection, None) if line.what == "open" else None
+        if line.what == "open":
+            self.launchers.pop(line.connection, None)
             return
         one = self.launchers.get(line.connection)
         if one is None:
@@ -159,11 +144,10 @@ class Barrier:
             one = self.launchers[line.connection] = Launcher(f"connection {line.connection}", since=self.now)
         if line.what == "close":
             self._closed(one)
-        elif line.what == "wait":
-            if one in self.hosts and ":slot_" in line.key:
-                self._fetches(one, False)
-        else:
+        elif line.what != "wait":
             self._acts(one, line)
+        elif one in self.hosts and ":slot_" in line.key:
+            self._fetches(one, False)
         if self._lost:
             self._stuck()
 
@@ -187,8 +171,9 @@ class Barrier:
     def _happened(self, one: Launcher, step: str, text: str = "") -> None:
         self.events.append(Happened(self.now, self.place, step, one, one.at, text))
 
-    def _narrow(self, to: set[Edition]) -> None:
-        self.editions = tuple(edition for edition in self.editions if edition in to) or self.editions
+    def _narrow(self, those: Collection[Edition], is_one: bool = True) -> None:
+        """The edition is one of those, or none of them."""
+        self.editions = tuple(one for one in self.editions if (one in those) == is_one) or self.editions
 
     def _wrong(
         self, name: str, number: str, *nodes: Launcher, kind: str = "violated", waits: tuple[str, ...] = ()
@@ -255,7 +240,7 @@ class Barrier:
             return
         if self._refused(one, act, number) or act.value is None:
             return
-        self._narrow({Edition.SET} if act.name == "set" else {*EDITIONS} - {Edition.SET})
+        self._narrow((Edition.SET,), act.name == "set")
         found = _parsed(act.value)
         payload = _payload(found) or found
         round_ = _number(found.get("round", found.get("cycle_id")))
@@ -315,7 +300,7 @@ class Barrier:
 
     def _fetches(self, one: Launcher, checks: bool) -> None:
         """The host reads the slots. Since f59cfc6 it first checks which of them exist."""
-        self._narrow(LENIENT if checks else {*EDITIONS} - LENIENT)
+        self._narrow(LENIENT, checks)
         one.fetched = self.now
 
     def _closes(self, one: Launcher, number: int) -> None:
@@ -345,7 +330,8 @@ class Barrier:
     def _shutdown(self, one: Launcher, act: Act, _: int) -> None:
         if act.name in ("check", "get"):
             one.scans = False
-            self._narrow({*EDITIONS} - BEFORE_REASONS) if act.name == "get" else None
+            if act.name == "get":
+                self._narrow(WITH_LAST_CALL)
             if self.shut:
                 self._finds_shutdown(one)
             elif one.at is At.TRAINING and self.doors.get(one.round) is Door.CLOSED:
@@ -353,7 +339,7 @@ class Barrier:
             return
         if not act.value:
             return
-        self._narrow(BEFORE_REASONS if act.name == "set" else {*EDITIONS} - BEFORE_REASONS)
+        self._narrow(WITH_LAST_CALL, act.name != "set")
         if self.shut and one.at is At.TRAINING:
             self._step(one, At.COMPLETE, "complete")
         elif not self.shut and act.seen.ok is not False:
@@ -365,7 +351,7 @@ class Barrier:
         if one.at is At.BROKEN:
             self._step(one, At.BROKEN, "end_launcher", self._reason)
             self._fails(one, "B6")
-        elif one.at is At.COUNTED and one.slot is not None and {*self.editions} - LENIENT:
+        elif one.at is At.COUNTED and one.slot is not None and not {*self.editions} <= {*LENIENT}:
             text = f"is counted as number {one.slot} of round {one.round}, which is beyond max_nodes: it {self._reason}"
             self._step(one, At.FAILED, "", text)
             self._fails(one, "B2")
@@ -435,7 +421,7 @@ class Barrier:
 
     def _stuck(self) -> None:
         """A round whose host needs the record of a dead node never closes (B3)."""
-        needs_all = any(host.fetched is not None for host in self.hosts) and not {*self.editions} <= LENIENT
+        needs_all = any(host.fetched is not None for host in self.hosts) and not {*self.editions} <= {*LENIENT}
         number = self.open_round
         if not self.shut and number is not None and needs_all and number not in self._stopped:
             lost = [who for who in self._absent(number).values() if who in self._lost]
@@ -490,8 +476,8 @@ class Barrier:
         dead = [one.name for one in absent.values() if one.gone is not None]
         why = f"{some(dead, NAMED_MAX)} {'has' if len(dead) == 1 else 'have'} ended" if dead else ""
         on = f"the record{'s' * (len(absent) > 1)} in slot {some([*map(str, absent)], NAMED_MAX)} of round {number}"
-        names = tuple(one.name for one in absent.values())
-        return Wait(str(host), on, names, host.since, "each node that is counted has to write its record", why)
+        who, needs = tuple(map(str, absent.values())), "each node that is counted has to write its record"
+        return Wait(str(host), on, who, host.since, needs, why)
 
 
 def _parsed(value: bytes) -> Mapping[str, Any]:

@@ -58,14 +58,14 @@ def adding(where: int, position: int, added: bytes) -> Attack:
 
 
 class Relay:
-    """A relay before a port of this machine. `heard` has the bytes of both directions, of all connections.
+    """A relay before a port of this machine. `recorded` has the bytes of both directions, of all connections.
 
-    With `tls`, files of its own, it ends the TLS of the client, and begins another one to the server.
+    With `tls`, its own files, it ends the TLS of the client, and begins another one to the server.
     """
 
     def __init__(self, port: int, attack: Attack = passing, tls: Tls | None = None) -> None:
         self._to, self.attack, self._tls = port, attack, tls
-        self.heard = [bytearray(), bytearray()]
+        self.recorded = [bytearray(), bytearray()]
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -90,7 +90,7 @@ class Relay:
         at = 0
         with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
-                self.heard[direction] += piece
+                self.recorded[direction] += piece
                 leaves = self.attack(direction, at, piece)
                 at += len(piece)
                 if leaves is None:

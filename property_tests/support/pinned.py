@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from trystate.model.store import findings as store
 from trystate.model.torchft import findings as torchft
 from trystate.search.plans import states
 
+from ..harness.paths import Replayed
 from .nightly import VERIFIED, by_night
 from .runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 
@@ -42,6 +44,7 @@ PLAN = (
     *nvrx.PLAN,
     *torchft.PLAN,
 )  # the runs of `trystate verify --all`
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATES = states()  # label of a planned run -> how many states it has
 
 
@@ -107,6 +110,13 @@ ONLY_NIGHTLY = (
 @cache
 def report(asked: Asked) -> Report:
     return check(asked.build(), engine="explicit")
+
+
+def assert_in_table(page: str, seen: Replayed) -> None:
+    """A comparison of every edge has no difference, and a table of the page has its counts."""
+    assert seen.disagreements == () and seen.edges == seen.edges_of_all
+    if (path := DOCS / page).is_file():  # a wheel has no documentation
+        assert f"| {seen.edges:,} | {seen.refusals:,} | 0 |" in path.read_text(encoding="utf-8")
 
 
 def violated(found: Report) -> set[str]:

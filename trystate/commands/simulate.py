@@ -105,10 +105,8 @@ def _campaign(args: argparse.Namespace, names: list[str]) -> int:
     if book.began:
         print(f"continued: {book.began:,} seeds of commit {book.commit} are done", file=sys.stderr)
     where = Processes(tasks, args.jobs) if args.ray is None else Cluster(args.ray, tasks, make, jobs=args.jobs)
-    progress, ends = (
-        Progress(len(tasks), seconds if not args.seeds else math.inf, args.seeds),
-        time.monotonic() + seconds,
-    )
+    progress = Progress(len(tasks), math.inf if args.seeds else seconds, args.seeds)
+    ends = time.monotonic() + seconds
     with interruptible() as interrupted, where as workers, Reporter().showing(progress.line) as changed:
         for number, tally in workers.results(range(len(tasks))):
             book.add(tasks[number], tally)

@@ -437,7 +437,7 @@ class Client:
         if agreed:
             if not connection.in_step:
                 raise SecretRefused(f"{self.where}: a relay has added bytes to the server's proof; connect without it")
-            connection.guard(bound(secret, theirs, mine, agreed, server=False))
+            connection.layer = bound(secret, theirs, mine, agreed, server=False)
 
     @property
     def direct(self) -> bool:

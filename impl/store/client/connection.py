@@ -75,10 +75,6 @@ class Connection:
         """Do the handshake of TLS. Raises OSError, SSLError included."""
         layer.shake(self._socket, monotonic() + seconds)
         self._seconds = -1.0
-        self.guard(layer)
-
-    def guard(self, layer: Layer) -> None:
-        """Seal all further requests, and open all further replies."""
         self.layer = layer
 
     def limit_unacknowledged(self, seconds: float) -> None:

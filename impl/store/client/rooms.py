@@ -66,10 +66,8 @@ class RoomConnection:
             StoreTimeout, ConnectionLost, SecretRefused: as the constructor of a `TCPStore`.
         """
         # A separate client accepts a server that was restarted without its contents: the room then has another life.
-        client, call = (
-            Client(store.host, store.port, store.secret, store.tls),
-            CallText("room", [run_id.encode()], seconds),
-        )
+        client = Client(store.host, store.port, store.secret, store.tls)
+        call = CallText("room", [run_id.encode()], seconds)
         connection = client.dedicated(call, seconds)
         try:
             connection.limit_unacknowledged(UNACKNOWLEDGED_SECONDS)

@@ -22,7 +22,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from trystate.model.errors import UsageError
 
@@ -207,12 +207,11 @@ class Proxy(Acceptor):
         self.connections[link] = None
         failed = f"the store at {peer_name(self.to)} cannot be reached"
         try:
-            asking: dict[str, Any] = {} if self.tls is None else {"ssl": latest(self.tls).client}
-            serving: dict[str, Any] = {} if self.tls is None else {"ssl": latest(self.tls).server}
+            tls = None if self.tls is None else latest(self.tls)
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self.loop.create_connection(lambda: link.server, *self.to, **asking)
+                await self.loop.create_connection(lambda: link.server, *self.to, ssl=tls and tls.client)
                 failed = "this client cannot be connected"
-                await self.loop.connect_accepted_socket(lambda: link.client, sock, **serving)
+                await self.loop.connect_accepted_socket(lambda: link.client, sock, ssl=tls and tls.server)
         except (OSError, TimeoutError, UsageError) as error:
             why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
             self.log(f"{peer}: {failed} ({why}); see whether it runs, and whether it has the same `tls`")

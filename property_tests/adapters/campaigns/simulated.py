@@ -36,15 +36,15 @@ FINDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def wrong_ranks(handler: type[Any]) -> AbstractContextManager[Any]:
-    """The planted fault of a handler: each node has rank 0."""
-    real = handler.next_rendezvous
+def wrong_ranks() -> AbstractContextManager[Any]:
+    """The planted fault of our handlers: each node has rank 0."""
+    real: Any = DynamicRendezvousHandler.next_rendezvous
 
     def next_rendezvous(self: Any, *given: Any) -> RendezvousInfo:
         info = real(self, *given)
         return RendezvousInfo(info.store, 0, info.world_size, info.bootstrap_store_info)
 
-    return mock.patch.object(handler, "next_rendezvous", next_rendezvous)
+    return mock.patch.object(DynamicRendezvousHandler, "next_rendezvous", next_rendezvous)
 
 
 def wrong_masters() -> AbstractContextManager[Any]:
@@ -73,7 +73,7 @@ class Simulated(Kind):
         return super().cases(swarm.tidily(seeds), nodes)
 
     def planted(self) -> AbstractContextManager[Any]:
-        return wrong_masters() if self.subject in (CORES, MEMBERS) else wrong_ranks(DynamicRendezvousHandler)
+        return wrong_masters() if self.subject in (CORES, MEMBERS) else wrong_ranks()
 
     def lines(self, seed: int, nodes: int | None = None, **how: Any) -> list[str]:
         """The run in words; `on`: the smallest run that violates this property; `whole`: not made smaller."""
@@ -94,9 +94,6 @@ class Torch(Simulated):
         broken = next((one for one in ours if one.fails), None)
         done = self.of(theirs, broken.fails if broken else "", f"{broken.subject.name}: {broken}" if broken else "")
         return replace(done, settled_seconds=0.0, shown=(named(theirs),) if theirs.fails else ())
-
-    def planted(self) -> AbstractContextManager[Any]:
-        return wrong_ranks(DynamicRendezvousHandler)
 
 
 def named(failed: Run) -> str:
@@ -121,9 +118,7 @@ KINDS = (
     Simulated("engine", "our engine and the decisions of our agent", CORES, RESTS, 100),
     Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS, 40),
     Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS, 50),
-    Simulated(
-        "members", "the room and its members, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150
-    ),
+    Simulated("members", "the room and its members, with faults of the server", MEMBERS, RESTS, 150),
     Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, 0.0, 4),
 )
 assert torch_rendezvous  # loaded before a process is forked

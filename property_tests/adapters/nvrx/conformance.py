@@ -1,18 +1,19 @@
 """The shipped file of NVRx's barrier compared with the model, edge by edge, as `trystate verify` runs it.
 
-Rule: the file decides the edition. Without the file nothing is compared.
+Rule: the file decides the edition. Without the file nothing is compared, and the report has the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from trystate.model.errors import UnavailableError
 from trystate.model.nvrx.barrier import NvrxBarrier
 
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_systems
 from .nodes import Job
-from .shipped import barrier_file, edition
+from .shipped import barrier_file, edition, problem
 
 # Sizes and faults of the systems. Every edge of each is compared.
 SLICES: tuple[tuple[dict[str, int], tuple[str, ...]], ...] = (
@@ -31,10 +32,14 @@ def systems() -> list[NvrxBarrier]:
 
 
 def compare(report: Callable[[str], None], edges_max: int | None = None) -> Outcome:
-    """Take every edge of each system on the shipped barrier, or `edges_max`, and try the forbidden steps."""
+    """Take every edge of each system on the shipped barrier, or `edges_max`, and try the forbidden steps.
+
+    Raises:
+        UnavailableError: the file is not here.
+    """
+    if (why := problem()) is not None:
+        raise UnavailableError(why)
     return replay_systems(systems(), Job, report, edges_max)
 
 
-CHECKS = (
-    Check("NVRx's barrier, every edge", compare, lambda report: compare(report, SAMPLE_EDGES)),
-) * bool(barrier_file())  # fmt: skip
+CHECKS = (Check("NVRx's barrier, every edge", compare, lambda report: compare(report, SAMPLE_EDGES)),)

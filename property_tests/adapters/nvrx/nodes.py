@@ -30,7 +30,7 @@ from ..steps import Steps
 from .shipped import barrier_file, load
 
 OPERATIONS = ("check", "get", "set", "add", "compare_set", "multi_get", "multi_set")
-LONG = 1e9  # s: the last call, which ends when a step says so
+LONG = 1e9  # s: the last call, which only the step `last_call_ends` ends
 NEVER = 1e15  # s
 Place = At | Host | None
 HOSTS = {Host.POLLING, Host.FETCHING, Host.CLOSING}

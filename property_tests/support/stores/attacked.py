@@ -91,6 +91,20 @@ def unexplained(history: Iterable[Recorded]) -> list[Broken[Operation, Result]]:
     return [verdict for verdict in verdicts if isinstance(verdict, Broken)]
 
 
+def finding(wrong: Broken[Operation, Result]) -> str:
+    """The finding of torch's store that explains a history. Where several may explain it, none is named.
+
+    S1: during a compare_set that expects a value, a get of a missing key or a wait for it returns. With a delete at
+    the same time it may be S3; a wait for several keys may show S2 or S8, and a push wakes waiters of other keys (S4).
+    """
+    culprit = wrong.culprit
+    meanwhile = [c.operation for c in wrong.calls if c.returned is None or c.returned > culprit.invoked]
+    refused = any(isinstance(each, ref.CompareAndSet) and each.expected for each in meanwhile)
+    deleted = any(isinstance(each, ref.DeleteKey) for each in meanwhile)
+    woken = isinstance(culprit.operation, ref.Wait) or (isinstance(culprit.operation, ref.Get) and not culprit.outcome)
+    return "S1" if woken and refused and not deleted else "a history that no order explains"
+
+
 def work(
     store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], *,
     acknowledged: bool = True, pause: float = 0.0, kinds: Sequence[str] = tuple(KINDS),

@@ -15,7 +15,7 @@ from trystate.model.groups.exchange import Exchanges
 from trystate.model.groups.vocabulary import Counting
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.mutants import wrong
-from trystate.property_tests.support.pinned import model_tests, of_plan
+from trystate.property_tests.support.pinned import assert_in_table, model_tests, of_plan
 
 TORCH, SCOPED, MENDED = Counting.TORCH, Counting.SCOPED, Counting.MENDED
 TRIO, PAIR = "process=3 number=3 outsiders=1", "process=2 number=4 outsiders=0"
@@ -43,12 +43,12 @@ TestModel = model_tests(ASKED, MUTANTS, [asked for asked in ASKED if asked.state
 needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None, reason="a C++ compiler builds the class of torch's header"
 )
-SYSTEMS: tuple[tuple[Counting, dict[str, int], tuple[str, ...], int], ...] = (
-    (TORCH, {"process": 3, "number": 2}, (), 72),
-    (SCOPED, {"process": 3, "number": 2}, (), 84),
-    (TORCH, {"process": 2, "number": 3, "outsiders": 0}, ("retry",), 90),
-    (TORCH, {"process": 2, "number": 4, "outsiders": 0}, ("again", "restart"), 580),
-    (SCOPED, {"process": 2, "number": 2, "outsiders": 0}, ("again", "restart"), 690),
+SYSTEMS: tuple[tuple[Counting, dict[str, int], tuple[str, ...]], ...] = (
+    (TORCH, {"process": 3, "number": 2}, ()),
+    (SCOPED, {"process": 3, "number": 2}, ()),
+    (TORCH, {"process": 2, "number": 3, "outsiders": 0}, ("retry",)),
+    (TORCH, {"process": 2, "number": 4, "outsiders": 0}, ("again", "restart")),
+    (SCOPED, {"process": 2, "number": 2, "outsiders": 0}, ("again", "restart")),
 )
 
 
@@ -65,13 +65,11 @@ def replayed(
 
 
 @needs_compiler
-@pytest.mark.parametrize(("edition", "sizes", "faults", "edges"), SYSTEMS)
+@pytest.mark.parametrize(("edition", "sizes", "faults"), SYSTEMS)
 def test_every_edge_is_one_of_torchs_store_exchange(
-    edition: Counting, sizes: dict[str, int], faults: tuple[str, ...], edges: int
+    edition: Counting, sizes: dict[str, int], faults: tuple[str, ...]
 ) -> None:
-    seen = replayed(Exchanges(edition=edition, faults=faults, **sizes))
-    assert seen.disagreements == ()
-    assert seen.edges == seen.edges_of_all == edges < seen.refusals
+    assert_in_table("groups.md", replayed(Exchanges(edition=edition, faults=faults, **sizes)))
 
 
 def forgets(made: Any) -> Any:

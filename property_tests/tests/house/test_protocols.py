@@ -81,19 +81,8 @@ def test_the_page_has_the_table_of_today(tool: Any) -> None:
 def test_a_cell_shows_the_worst_of_its_verdicts(tool: Any, tmp_path: Path) -> None:
     run = next(run for run in registry.plan() if run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=2"))
     sizes = ["--nodes", "2", "--min", "1", "--max", "2"]
-    main(
-        [
-            "verify",
-            "rendezvous",
-            "--edition",
-            "TORCH",
-            *sizes,
-            "--out",
-            str(tmp_path),
-            "--json",
-            str(tmp_path / "report.json"),
-        ]
-    )
+    written = ["--out", str(tmp_path), "--json", str(tmp_path / "report.json")]
+    main(["verify", "rendezvous", "--edition", "TORCH", *sizes, *written])
     (found,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["runs"]
     claims = {each["name"]: each for each in found["properties"]}
     checked = SimpleNamespace(run=run, found=found, claims=claims, is_idle=lambda name: False)

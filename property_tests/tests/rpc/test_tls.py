@@ -30,10 +30,10 @@ KINDS = ("plain", "secret", "tls", "both")
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> list[Tls]:
-    """Two members of one authority."""
+    """Two members of one authority. The names in their certificates are of no machine."""
     folder = tmp_path_factory.mktemp("tls")
     ca = authority(folder / "ca")
-    return [Tls(str(certified(ca, folder / name))) for name in ("one", "other")]
+    return [Tls(str(certified(ca, folder / name, f"DNS:{name}"))) for name in ("one", "other")]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_an_altered_byte_of_a_call_is_never_accepted(
     found, ones = relays(), torch.ones(64, dtype=torch.int64)
     with world(2, kinds[name]) as (_, b):
         assert b.sync(0, f.add, (ones, ones), None, None).tolist() == [2] * 64
-        found[0].attack = flipping(direction, len(found[0].heard[direction]) + 200)
+        found[0].attack = flipping(direction, len(found[0].recorded[direction]) + 200)
         if name == "plain":
             assert b.sync(0, f.add, (ones, ones), None, None).tolist() != [2] * 64
         else:
@@ -114,7 +114,7 @@ def test_an_adversary_reads_only_without_tls(
     found = relays()
     with world(2, kinds[name]) as (_, b):
         b.sync(0, f.both, ("some words",), {"twice": ""}, None)
-        assert (b"some words" in found[0].heard[TO_SERVER]) is (name in ("plain", "secret"))
+        assert (b"some words" in found[0].recorded[TO_SERVER]) is (name in ("plain", "secret"))
 
 
 def test_a_member_with_a_certificate_cannot_relay(

@@ -18,6 +18,8 @@ import pytest
 
 from trystate.cli import run as command
 from trystate.exits import Exit
+from trystate.model.checker.linearizability import Call
+from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.campaigns import pieces
 from trystate.property_tests.adapters.campaigns.cases import Case, Kind, Tally
 from trystate.property_tests.adapters.campaigns.kinds import kinds
@@ -30,6 +32,7 @@ from trystate.property_tests.adapters.simulator.nodes import Process
 from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
+from trystate.property_tests.support.stores.attacked import Recorded, finding, unexplained
 
 BROKEN = "expels without replacing the round"
 SECONDS = 120.0
@@ -130,6 +133,20 @@ def test_a_request_that_is_under_way_at_a_signal_is_no_departure() -> None:
     assert not swarm.run(draw(LATE)).fails
     with planted(rewritten(Process._line, "self.leaves = departs", "self.leaves = self.signalled")):
         assert swarm.run(draw(LATE)).fails == "losses_spend"
+
+
+def test_after_the_faults_a_node_that_is_not_answered_is_a_violation() -> None:
+    """In the mutant, the store does not answer in the second phase."""
+    with planted(rewritten(swarm.World.play, "host.boot()", "host.boot(); self.shared.down_until = 1e9")):
+        assert any(swarm.run(draw(seed)).fails == "full_rounds_come_to_rest" for seed in range(12))
+
+
+def test_a_history_of_torchs_store_is_named_by_one_finding() -> None:
+    get: Recorded = Call("a", ref.Get("key"), 0, 4, b"")
+    refused: Recorded = Call("b", ref.CompareAndSet("key", b"other", b"value"), 1, 2, b"other")
+    deleted: Recorded = Call("c", ref.DeleteKey("key"), 1, 3, False)
+    told = {finding(*unexplained(calls)) for calls in ([get, deleted], [get, refused, deleted], [get])}
+    assert finding(*unexplained([get, refused])) == "S1" and told == {"a history that no order explains"}
 
 
 # ---- the notebook

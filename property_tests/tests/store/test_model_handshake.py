@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trystate.model.language import SymbolicState, arc, transition
+from trystate.model.language import SymbolicState, arc, environment, transition
+from trystate.model.language.expressions import TRUE
 from trystate.model.prover.induction import Status
 from trystate.model.prover.sizes import any_size
 from trystate.model.store import handshake
@@ -33,7 +34,7 @@ ORDER, ADMITTED, ACCEPTED = (
 
 
 def anything(self: Any, s: SymbolicState, *members: Any) -> Any:
-    return s.stage[members[0]] == s.stage[members[0]]
+    return TRUE
 
 
 @transition(moves=[arc(Stage.PROVED, Stage.ACCEPTED)])
@@ -43,24 +44,28 @@ def reflect(self: Any, s: SymbolicState, client: Any) -> None:
     s.stage[client] = Stage.ACCEPTED
 
 
-def heard(self: Any, s: SymbolicState, client: Any, server: Any) -> Any:
-    return s.heard[client, server]
-
-
 def any_key(self: Any, s: SymbolicState, client: Any, server: Any, following: Any) -> Any:
     return following
 
 
 def any_number(self: Any, s: SymbolicState, client: Any, server: Any, following: Any) -> Any:
-    return s.partner[client, server] & s.heard[client, server]
+    return s.partner[client, server] & s.answered[client, server]
+
+
+@environment()
+def add_behind_the_proof(self: Any, s: SymbolicState, server: Any) -> None:
+    """A relay adds bytes to the proof. The server takes them as the beginning of its client's first frame."""
+    s.when(s.admitted[server], s.taken[server] == 0)
+    s.fooled[server] = True
 
 
 ForgetsTheServersNonce = changed(handshake.Bound, "ForgetsTheServersNonce", proves=anything)
-ForgetsTheClientsNonce = changed(handshake.Bound, "ForgetsTheClientsNonce", answers=heard)
+ForgetsTheClientsNonce = changed(handshake.Bound, "ForgetsTheClientsNonce", answers=handshake.Bound.proves)
 OneRole = changed(handshake.Bound, "OneRole", reflect=reflect)
 AnswersTwice = changed(handshake.Bound, "AnswersTwice", reaches=anything)
 OneKeyForAll = changed(handshake.Bound, "OneKeyForAll", valid=any_key)
 WithoutNumbers = changed(handshake.Bound, "WithoutNumbers", valid=any_number)
+BehindTheProof = changed(handshake.Bound, "BehindTheProof", add_behind_the_proof=add_behind_the_proof)
 InTheClear = changed(handshake.Tls, "InTheClear", listen=handshake.Bound.listen)
 # fmt: off
 MUTANTS = (
@@ -71,6 +76,7 @@ MUTANTS = (
     ("a_client_answers_one_challenge", AnswersTwice, BOUND),
     (ORDER, OneKeyForAll, BOUND),
     (ORDER, WithoutNumbers, BOUND),
+    (ORDER, BehindTheProof, BOUND),
     ("nothing_is_read", InTheClear, TLS),
 )
 # fmt: on

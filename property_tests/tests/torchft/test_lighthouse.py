@@ -22,7 +22,7 @@ from trystate.property_tests.adapters.torchft.replicas import Replicas
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.mutants import altered, wrong
 from trystate.property_tests.support.nightly import by_night
-from trystate.property_tests.support.pinned import Asked, model_tests, of_plan
+from trystate.property_tests.support.pinned import Asked, assert_in_table, model_tests, of_plan
 
 MENDED, RANKS = lighthouse.Mended, manager.Mended
 ASKED = of_plan(Lighthouse, Managers)
@@ -96,6 +96,8 @@ def test_edges_are_steps_of_the_shipped_servers(system: System) -> None:
     seen = replayed(system, edges_max=most)
     assert seen.disagreements == () and seen.refusals
     assert seen.edges >= min(most, seen.edges_of_all)
+    if seen.edges == seen.edges_of_all:
+        assert_in_table("torchft.md", seen)
 
 
 WRONG: tuple[tuple[type[System], dict[str, int], tuple[str, ...]], ...] = (

@@ -332,7 +332,6 @@ def test_a_job_of_processes_is_explained(tmp_path: Path, capsys: Any) -> None:
         node.kill()
     assert run(["explain", str(path)]) == 0
     out = capsys.readouterr().out
-    print(out)
     assert "edition NVRX or LENIENT" in out and "opens round 1: its workers have failed" in out
     assert re.search(r"closes round 0 with 2 of 2 counted nodes: machine0\w+ as rank 0, machine1\w+ as rank 1\n", out)
     assert "3 connections, 2 closed rounds" in out

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-import trystate.store
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.recorded import Recorded, Replayed
+from trystate.store import SecretRefused, TCPStore, TCPStoreServer
 
 STATE = "torch.rendezvous.job"
 HOST = "127.0.0.1"
@@ -29,7 +29,7 @@ def torchs(port: int) -> Any:
 
 
 def ours(port: int) -> Any:
-    return trystate.store.TCPStore(HOST, port, None, False, SECONDS, False)
+    return TCPStore(HOST, port, None, False, SECONDS, False)
 
 
 def count_up(store: Any, times: int) -> None:
@@ -83,6 +83,15 @@ def test_clients_before_any_server_are_answered_and_recorded_in_its_order(
     blocked = [line for line in found if line["op"] in ("wait", "go", "stop")]
     assert [line["op"] for line in blocked] == ["wait", "go", "wait", "stop"]
     assert "unfollowed" not in ops and found[0]["by"] == "store proxy" and ops[-1] == "end"
+
+
+def test_a_server_with_a_secret_and_no_tls_refuses_clients_behind_a_proxy(tmp_path: Path) -> None:
+    """The proxy alters the flags of the server, which the proof of the secret covers."""
+    secret = b"0123456789abcdef"
+    with TCPStoreServer(secret=secret) as behind, TCPStore(HOST, behind.port, timeout=SECONDS, secret=secret):
+        refused = pytest.raises(SecretRefused, match="A relay that alters")
+        with Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{behind.port}") as proxy, refused:
+            TCPStore(HOST, proxy.port, timeout=SECONDS, secret=secret)
 
 
 def _all(sock: socket.socket) -> bytes:
