@@ -231,7 +231,8 @@ class Results:
         )
         parts += [plural(sum(len(g.lines()) for g in self.gaps), "coverage gap")] * bool(self.gaps)
         parts += [plural(differ, "conformance disagreement")] * bool(differ)
-        parts += ["conformance skipped"] * any(c.skipped for c in self.compared)
+        skipped = sum(bool(c.skipped) for c in self.compared)
+        parts += [f"{plural(skipped, 'comparison')} skipped"] * bool(skipped)
         parts += ["conformance not decided"] * any(c.stopped for c in self.compared)
         parts += [f"{len(self.left)} not done: ended by {self.interrupted}"] * bool(self.interrupted)
         return f"{plural(len(self.checked), 'run')} in {self.seconds:.1f} s: {', '.join(parts)}"

@@ -87,7 +87,7 @@ PLANS: dict[str, tuple[tuple[Run, ...], dict[str, Any], Exit, tuple[str, ...]]] 
         ("conformance: empty: nothing was compared", "1 conformance disagreement\n"),
     ),
     "comparisons without torch": (
-        (MENDED,), {"problem": NO_TORCH}, Exit.OK, (f"SKIPPED: {NO_TORCH}", "conformance skipped"),
+        (MENDED,), {"problem": NO_TORCH}, Exit.OK, (f"SKIPPED: {NO_TORCH}", "1 comparison skipped"),
     ),
     "an empty plan": ((), {}, Exit.INCOMPLETE, ()),
 }  # fmt: skip
