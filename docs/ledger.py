@@ -59,7 +59,8 @@ def page() -> str:
     """The text of the page."""
     entries = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
     texts = tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
-    return "".join((HEAD, _campaigns(entries), _faults(entries), _findings(entries, texts), _defects(texts["defect"])))
+    parts = _campaigns(entries), _faults(entries), _findings(entries, texts), _limits(texts["limit"])
+    return "".join((HEAD, *parts, _defects(texts["defect"])))
 
 
 def _together(entries: Iterable[dict[str, Any]], names: Iterable[str]) -> Tally:
@@ -144,6 +145,13 @@ def _findings(entries: list[dict[str, Any]], texts: dict[str, Any]) -> str:
     text += ", ".join(f"{what} {n:,}" for what, n in sorted(others.items())) + ".\n" if others else "none.\n"
     text += "\nFindings that the cases do not meet, with the fault or the schedule that they lack:\n\n"
     return text + row("finding", "lacks") + row("---", "---") + missing
+
+
+def _limits(limits: list[dict[str, str]]) -> str:
+    text = "\n## At the limits of a machine\n\n`python benchmarks/adversity.py` starts a server, or two nodes of a job, "
+    text += "reaches the limit, and checks that each acknowledged write is kept. On two busy cores:\n\n"
+    text += row("limit", "what happens") + row("---", "---")
+    return text + "".join(row(one["reached"], one["found"]) for one in limits)
 
 
 def _defects(defects: list[dict[str, Any]]) -> str:
