@@ -248,8 +248,13 @@ def is_table(x: Tensor) -> bool:
     return of_real(x) and x.shape == (ROWS, SIDE) and x.is_leaf
 
 
+def may_be_sparse(x: Tensor) -> bool:
+    """Whether it is a table that may have sparse gradients: a CPU cannot add two of them with 16 bits."""
+    return is_table(x) and x.dtype in (torch.float32, torch.float64)
+
+
 def are_tables(x: Tensor, y: Tensor) -> bool:
-    return is_table(x) and is_table(y) and x.dtype == y.dtype
+    return may_be_sparse(x) and may_be_sparse(y) and x.dtype == y.dtype
 
 
 @dataclass(frozen=True)
@@ -293,8 +298,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "fork": Operation(lambda x: applied(Fork, x), 1, any_number, Feature.CUSTOM),
     "checkpoint": Operation(lambda x, w: again(lambda t: (t @ w).tanh(), x), 2, multiply, Feature.CHECKPOINT),
     "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
-    "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),
-    "held": Operation(lambda w: embedded(gives(w, hold), True), 1, is_table, Feature.SPARSE),
+    "sparse": Operation(lambda w: embedded(w, True), 1, may_be_sparse, Feature.SPARSE),
+    "held": Operation(lambda w: embedded(gives(w, hold), True), 1, may_be_sparse, Feature.SPARSE),
     "sparse_sum": Operation(lambda v, w: embedded(v + w, True), 2, are_tables, Feature.SPARSE),
     "detach": Operation(torch.detach, 1, any_number, Feature.DETACHED),
     "turned": Operation(turned, 1, any_number, Feature.STRIDES),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from trystate.model.checker.check import check
+from trystate.model.checker.export.steps import exported
 from trystate.model.checker.export.tla import tla
 from trystate.model.language import System
 
@@ -75,13 +76,14 @@ def explore(module: tuple[str, str], folder: Path, jar: Path) -> Seen:
 
 def differences(of: System, folder: Path, jar: Path) -> list[str]:
     """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
-    report = check(of)
-    holding = [v.property.name for v in report.verdicts if v.run is None]
+    report, names = check(of), {p.name for p in exported(of, None, live=True)}
+    verdicts = [v for v in report.verdicts if v.property.name in names]
+    holding = [v.property.name for v in verdicts if v.run is None]
     found = []
     seen = explore(tla(of, holding, "Exported"), folder, jar)
     if seen != Seen(report.exploration.distinct, "", None):
         found.append(f"{report.exploration.distinct} states, and {holding} hold: TLC says {seen}")
-    for verdict in report.verdicts:
+    for verdict in verdicts:
         name, run = verdict.property.name, verdict.run
         if run is not None:
             seen = explore(tla(of, [name], "Exported"), folder, jar)
