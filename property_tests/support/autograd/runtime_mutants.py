@@ -1,4 +1,4 @@
-"""Mutants of the runtime that random programs must notice, under a simulated schedule or in processes."""
+"""Mutants of the runtime that random programs must notice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trystate.impl.rpc.invocations import Invocations
 from ..mutants import Mutant, replaced, rewritten
 from .operations import Feature
 
-SIMULATED: Mapping[str, Mutant] = {
+MUTANTS: Mapping[str, Mutant] = {
     # One of two gradients of one value counts.
     "lost path": replaced(TorchGraph, "add", lambda graph, one, other: other),
     # A region is run although its nodes feed nodes that wait: these may then run on a part of their gradient.
@@ -47,9 +47,6 @@ SIMULATED: Mapping[str, Mutant] = {
     "keeps memory": replaced(Accumulator, "_own", lambda accumulator, *given: given[-1].pop().detach()),
     # Gradients are contiguous, whatever their tensors are.
     "contiguous": rewritten(accumulate_grad._contract, "if tensor.layout is not torch.strided", "if True"),
-}
-# Mutants that only a run in processes detects.
-IN_PROCESSES: Mapping[str, Mutant] = {
     # A call that is not waited for is made outside of the context.
     "unrecorded": rewritten(
         Invocations.begin,
@@ -66,6 +63,7 @@ IN_PROCESSES: Mapping[str, Mutant] = {
 # The features that a program needs to detect a mutant, where not any program can.
 FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "everything": (Feature.UNUSED,),
+    "ships zeros": (Feature.UNDEFINED,),
     "runs only on defined": (Feature.UNDEFINED, Feature.BROADCAST),
     "keeps memory": (Feature.KEPT,),
     "contiguous": (Feature.STRIDES,),
@@ -80,7 +78,7 @@ _patch = pytest.MonkeyPatch()
 
 
 def plant(rank: int, name: str) -> None:
-    IN_PROCESSES[name](_patch)
+    MUTANTS[name](_patch)
 
 
 def mend(rank: int) -> None:
