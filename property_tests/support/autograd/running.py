@@ -161,7 +161,7 @@ class Sends(Tensors):
 def has_unused(program: Program) -> bool:
     """Whether a call of the program leads to no root of a pass: then FAST cannot succeed."""
     machine = Sends(program)
-    return any([machine.has_unused(roots) for roots, _ in program.run(machine)])
+    return any(machine.has_unused(roots) for roots, _ in program.run(machine))
 
 
 # ---- in real processes

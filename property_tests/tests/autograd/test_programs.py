@@ -128,26 +128,6 @@ def test_programs_have_everything_in_them() -> None:
     assert [feature for feature in Feature if shown(feature) == without] == []
 
 
-def test_differences_are_seen() -> None:
-    each = random_program(0, features=frozenset({Feature.AFTER_HOOKS, Feature.HOOKS}))
-    right = run_locally(each)
-    key = next(iter(right.seen))
-    grad = right.gradients[key]
-    assert differences(each, right, run_locally(each)) == []
-    wrong = [
-        dataclasses.replace(right, gradients={**right.gradients, key: grad * 1.001}),
-        dataclasses.replace(right, gradients={**right.gradients, key: grad.float()}),
-        dataclasses.replace(right, gradients={k: g for k, g in right.gradients.items() if k != key}),
-        dataclasses.replace(right, gradients={**right.gradients, (9, "other"): torch.zeros(2)}),
-        dataclasses.replace(right, roots=tuple(root + 1 for root in right.roots)),
-        dataclasses.replace(right, seen={key: [("after", 7.0)]}),
-        dataclasses.replace(right, seen={key: [*right.seen[key], ("after", None)]}),
-        dataclasses.replace(right, layouts={**right.layouts, key: ("sparse", ())}),
-        dataclasses.replace(right, shared=("something",)),
-    ]
-    assert all(differences(each, right, outcome) for outcome in wrong)
-
-
 # ---- cases that few or no programs have
 
 
