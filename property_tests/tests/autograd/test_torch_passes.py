@@ -11,10 +11,8 @@ another node, which other workers wait for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -25,6 +23,7 @@ from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import Outcome
 from trystate.model.autograd.examples import NUMBER
 from trystate.model.autograd.vocabulary import Edition, NodeKind
+from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import State, or_
 from trystate.model.language.sorts import ordinal
 from trystate.property_tests.adapters.torch_autograd.graph_passes import Ended, Passes, Seen, operators, workers
@@ -50,35 +49,32 @@ class Model:
         self.operators = operators(self.graph)
         # All tensors of a message have one gradient in the model.
         self.counts = all(len(self.graph.nodes[pair.send].feeds) == 1 for pair in self.graph.pairs)
-        explored = explore_graph(self.system)
-        steps = enumerate(pairwise(explored.graph.first_after.tolist()))
-        self.last = {tuple(explored.state(k)) for k, (first, after) in steps if first == after}
+        self.explored = explore_graph(self.system)
+        steps = enumerate(pairwise(self.explored.graph.first_after.tolist()))
+        self.last = {tuple(self.explored.state(k)) for k, (first, after) in steps if first == after}
 
-    def last_after(self, shown: Iterable[int], events: Iterable[str | Mapping[str, Any]]) -> set[State]:
-        """The states without a next step in which these events may end; the runs of the nodes `shown` are events.
-
-        Raises:
-            Disagreement: no run has these events.
-        """
+    def follow(self, shown: Iterable[int]) -> Following:
+        """Follow passes of which the runs of the nodes `shown`, and each failure, are seen."""
         hidden = [f"run({k})" for k in {*range(len(self.graph.nodes))} - {*shown}]
         hidden += [step.name for step in self.system.transitions if step.name not in ("run", "raise_error")]
-        following = Following(self.system, hidden)
-        for event in (*events, {"cells": {"alive[0]": True}}):
-            following.see(event)
+        return Following(self.system, hidden)
+
+    def last_of(self, following: Following) -> set[State]:
+        """The states without a next step in which the pass may be now."""
+        following.see({"cells": {"alive[0]": True}})  # true of each state: hidden steps may have happened before
         return self.last & {*following.states}
 
     def objection(self, seen: Seen) -> str:
         """The first observation that no run of the model has; empty if each is in a run."""
-        events: list[str | Mapping[str, Any]] = []
-        for (step, node), gradient in seen.steps:
-            if gradient is not None and self.counts:
-                events.append({"cells": {f"gradient[{node}]": int(gradient)}})
-            events.append(f"{step}({node})")
+        following = self.follow({*range(len(self.graph.nodes))} - {self.graph.root})
         try:
-            last = self.last_after({*range(len(self.graph.nodes))} - {self.graph.root}, events)
+            for (step, node), gradient in seen.steps:
+                if gradient is not None and self.counts:
+                    following.see({"cells": {f"gradient[{node}]": int(gradient)}})
+                following.see(f"{step}({node})")
         except Disagreement as disagreement:
             return str(disagreement)
-        is_end = self.rough((seen.outcome, seen.gradients)) in map(self.ended, last)
+        is_end = self.rough((seen.outcome, seen.gradients)) in map(self.ended, self.last_of(following))
         return "" if is_end else f"no end with {seen.outcome}, {seen.gradients} after {seen.steps}"
 
     def ended(self, state: State) -> Ended:
@@ -93,15 +89,23 @@ class Model:
         return outcome, gradients if self.counts else tuple(float(gradient > 0) for gradient in gradients)
 
     @cached_property
-    def orders(self) -> set[tuple[int, ...]]:
+    def orders(self) -> frozenset[tuple[int, ...]]:
         """The orders in which the model runs the operators of a pass in which none fails."""
-        found, begun = set[tuple[int, ...]](), list[tuple[int, ...]]([()])
-        for order in begun:  # the list grows meanwhile
-            with suppress(Disagreement):
-                if self.last_after(self.operators, [f"run({node})" for node in order]):
-                    found.add(order)
-                begun += [(*order, node) for node in self.operators if node not in order]
-        return found
+        graph, instances = self.explored.graph, Interpreter(self.system).kernel.instances
+        first, after, number = graph.first_after.tolist(), graph.after.tolist(), graph.number.tolist()
+
+        @cache
+        def from_(state: int) -> frozenset[tuple[int, ...]]:
+            edges = range(first[state], first[state + 1])
+            found = set[tuple[int, ...]]() if edges else {()}
+            for edge in edges:
+                name, nodes = instances[number[edge]].transition.name, instances[number[edge]].indices
+                if name != "raise_error":
+                    head = nodes if name == "run" and nodes[0] in self.operators else ()
+                    found |= {(*head, *rest) for rest in from_(after[edge])}
+            return frozenset(found)
+
+        return frozenset().union(*map(from_, self.explored.initial))
 
 
 @pytest.fixture(scope="module")
