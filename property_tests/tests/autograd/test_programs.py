@@ -103,7 +103,7 @@ def test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again(runs: Run
 def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
     each = [program(seed, *runtime_mutants.FEATURES.get(mutant, ())) for seed in range(60)]
     mode = MODES.get(mutant)
-    options = {"mode": mode} if mode else {}
+    options: dict[str, Any] = {"mode": mode} if mode else {}
     runs.everywhere(runtime_mutants.plant, mutant)
     runs.patience = WAITS_SECONDS
     try:
