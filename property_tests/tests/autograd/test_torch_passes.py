@@ -54,7 +54,7 @@ class Model:
         self.last = {tuple(self.explored.state(k)) for k, (first, after) in steps if first == after}
 
     def follow(self, shown: Iterable[int]) -> Following:
-        """Follow passes of which the runs of the nodes `shown`, and each failure, are seen."""
+        """Follow passes; the log has each failure, and of the nodes in `shown` each run."""
         hidden = [f"run({k})" for k in {*range(len(self.graph.nodes))} - {*shown}]
         hidden += [step.name for step in self.system.transitions if step.name not in ("run", "raise_error")]
         return Following(self.system, hidden)
