@@ -20,6 +20,8 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from trystate.impl.autograd.torch_graph import TorchGraph
+from trystate.model.autograd.vocabulary import Mode
 from trystate.model.checker.check import check
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.verdicts import Status
@@ -37,8 +39,9 @@ from .autograd.outcomes import Outcome, differences
 from .autograd.programs import Program
 from .autograd.running import PRELOAD, SECONDS, Runs, leave, run_locally
 from .autograd.sides import SIDES
+from .autograd.simulated_tensors import TensorWorkers
 from .export import spin, tlc
-from .mutants import Mutant, planted, rewritten, wrapped
+from .mutants import Mutant, planted, replaced, rewritten, wrapped
 from .runs import AVAILABLE, assert_runs_show_what_they_claim, facts
 from .stores.attacked import clients, disturb, finding, finish, read, unexplained
 from .systems.random_meaning import LIVE, assert_trees_mean_what_their_plans_say, lively_holds
@@ -58,8 +61,43 @@ class Planting(Kind):
 # ---- programs of distributed autograd
 
 
+def drawn(seed: int, *features: Feature) -> Program:
+    """A random program with these features, or with random ones."""
+    rng = random.Random(seed)
+    found = frozenset(features) or random_features(rng, list(Feature))
+    return random_program(seed, rng.choice((2, 3, 4)), found)
+
+
+def compare(seed: int, *features: Feature) -> tuple[int, list[str]]:
+    """One program on the runtime, under a random schedule in each mode.
+
+    Returns the number of gradients, and the differences from plain autograd and from the model's counts.
+    """
+    each, steps = drawn(seed, *features), 0
+    expected, wrong = run_locally(each), list[str]()
+    for mode in (Mode.SMART, Mode.FAST):
+        workers = TensorWorkers(each, random.Random(seed))
+        found = differences(each, expected, workers.run(mode))
+        if workers.found != workers.expected:
+            found.append(f"counted {workers.found}, by the model {workers.expected}")
+        wrong += [f"seed {seed}, {mode.name}: {text}" for text in found]
+        steps += sum(sum(counts.values()) for counts in workers.found)
+        if workers.has_unused:
+            break  # FAST fails
+    return steps, wrong
+
+
+class Programs(Planting):
+    name, title, batch = "programs", "random programs on our distributed autograd, under simulated schedules", 50
+    mutant = staticmethod(replaced(TorchGraph, "add", lambda graph, one, other: other))
+
+    def case(self, seed: int, nodes: int | None = None) -> Case:
+        steps, wrong = compare(seed)
+        return Case(seed, steps, fails="gradients_are_those_of_autograd" * bool(wrong), seen="\n".join(wrong))
+
+
 class Workers(Planting):
-    """Random programs on worker processes of torch's distributed autograd, and of ours."""
+    """The same programs on worker processes of torch's distributed autograd, and of ours."""
 
     name, title, batch = "workers", "random programs on worker processes: torch's distributed autograd, and ours", 60
     size = 4
@@ -237,7 +275,7 @@ class Histories(Kind):
 
 
 KINDS: tuple[Kind, ...] = (
-    Workers(),
+    Programs(), Workers(),
     Systems("systems", "random systems in each engine and in plain Python", engines_agree, 12,
             lambda patch: patch.setitem(expressions.BINARY, "lt", operator.le)),
     Systems("spin", "random systems in Spin", spin_agrees, 2,

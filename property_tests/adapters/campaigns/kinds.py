@@ -14,7 +14,9 @@ from .cases import Kind
 
 # Kinds whose cases are made by parts of the tests: these are in a checkout, and not in an installed package.
 OF_THE_CHECKOUT = "trystate.property_tests.support.campaigns"
-MISSING = ("workers", "systems", "spin", "tlc", "proofs", "histories", "file-histories", "torch-histories")
+MISSING = (
+    "programs", "workers", "systems", "spin", "tlc", "proofs", "histories", "file-histories", "torch-histories",
+)  # fmt: skip
 
 
 @cache

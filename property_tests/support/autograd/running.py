@@ -128,42 +128,6 @@ def run_locally(program: Program) -> Outcome:
     return Outcome.of(grads, roots, machine.seen)
 
 
-class Sends(Tensors):
-    """Runs a program, and keeps the messages with tensors that need a gradient."""
-
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
-        self.messages: list[tuple[int, set[Any]]] = []  # the sender, and the nodes at which its tensors leave
-
-    def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
-        copies = super().sent(here, there, values)
-        if nodes := {copy.grad_fn for copy in copies if copy.requires_grad}:
-            self.messages.append((here, nodes))
-        return copies
-
-    def has_unused(self, roots: Sequence[Tensor]) -> bool:
-        """Whether a message leads to no root, and its sender takes part in a pass from these roots."""
-        of_node = {node: number for number, (_, nodes) in enumerate(self.messages) for node in nodes}
-        seen, workers, stack = set[Any](), {0}, [root.grad_fn for root in roots]
-        while stack:
-            node = stack.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            stack += [after for after, _ in node.next_functions]
-            if node in of_node:  # a gradient for one tensor of a message runs all nodes behind the message
-                sender, nodes = self.messages[of_node[node]]
-                workers.add(sender)
-                stack += nodes
-        return any(sender in workers and not nodes & seen for sender, nodes in self.messages)
-
-
-def has_unused(program: Program) -> bool:
-    """Whether a call of the program leads to no root of a pass: then FAST cannot succeed."""
-    machine = Sends(program)
-    return any(machine.has_unused(roots) for roots, _ in program.run(machine))
-
-
 # ---- in real processes
 
 

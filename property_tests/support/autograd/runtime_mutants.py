@@ -1,4 +1,4 @@
-"""Mutants of the runtime that random programs must notice."""
+"""Mutants of the runtime that random programs must notice, under a simulated schedule or in processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trystate.impl.rpc.invocations import Invocations
 from ..mutants import Mutant, replaced, rewritten
 from .operations import Feature
 
-MUTANTS: Mapping[str, Mutant] = {
+SIMULATED: Mapping[str, Mutant] = {
     # One of two gradients of one value counts.
     "lost path": replaced(TorchGraph, "add", lambda graph, one, other: other),
     # A region is run although its nodes feed nodes that wait: these may then run on a part of their gradient.
@@ -47,6 +47,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "keeps memory": replaced(Accumulator, "_own", lambda accumulator, *given: given[-1].pop().detach()),
     # Gradients are contiguous, whatever their tensors are.
     "contiguous": rewritten(accumulate_grad._contract, "if tensor.layout is not torch.strided", "if True"),
+}
+# Mutants that only a run in processes detects.
+IN_PROCESSES: Mapping[str, Mutant] = {
     # A call that is not waited for is made outside of the context.
     "unrecorded": rewritten(
         Invocations.begin,
@@ -63,7 +66,6 @@ MUTANTS: Mapping[str, Mutant] = {
 # The features that a program needs to detect a mutant, where not any program can.
 FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "everything": (Feature.UNUSED,),
-    "ships zeros": (Feature.UNDEFINED,),
     "runs only on defined": (Feature.UNDEFINED, Feature.BROADCAST),
     "keeps memory": (Feature.KEPT,),
     "contiguous": (Feature.STRIDES,),
@@ -78,7 +80,7 @@ _patch = pytest.MonkeyPatch()
 
 
 def plant(rank: int, name: str) -> None:
-    MUTANTS[name](_patch)
+    IN_PROCESSES[name](_patch)
 
 
 def mend(rank: int) -> None:

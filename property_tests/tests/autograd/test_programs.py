@@ -1,6 +1,7 @@
 """Random distributed programs leave the gradients of plain autograd: on torch's distributed autograd, and on ours.
 
-Many more under HYPOTHESIS_PROFILE=nightly. A failure names the seed and prints the program.
+Many more under HYPOTHESIS_PROFILE=nightly. A failure names the seed and prints the program. The runtime's containers,
+counts and engine also run without processes, under random schedules: see `support/autograd/simulated_tensors.py`.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ from trystate.property_tests.support.autograd.building import random_features, r
 from trystate.property_tests.support.autograd.operations import Feature
 from trystate.property_tests.support.autograd.outcomes import Outcome, differences
 from trystate.property_tests.support.autograd.programs import Program
-from trystate.property_tests.support.autograd.running import PRELOAD, SECONDS, Runs, has_unused, leave, run_locally
+from trystate.property_tests.support.autograd.running import PRELOAD, SECONDS, Runs, leave, run_locally
 from trystate.property_tests.support.autograd.sides import SIDES
-from trystate.property_tests.support.nightly import by_night
+from trystate.property_tests.support.autograd.simulated_tensors import has_unused
+from trystate.property_tests.support.campaigns import compare
+from trystate.property_tests.support.mutants import survives
+from trystate.property_tests.support.nightly import by_night, seeds
 
 OVERLAPS = "more than one element of the written-to tensor refers to a single memory location"
 SEEDS = range(by_night("programs", 60))
 WAITS_SECONDS = 0.3  # how long a run waits for a message that a mutant has dropped
 WORKERS = 4
-MODES = {"blind": "fast", "everything": "smart"}  # the mode in which a mutant is noticed, if not in any
 USED = [feature for feature in Feature if feature is not Feature.UNUSED]
 local = functools.cache(run_locally)
 
@@ -99,11 +102,10 @@ def test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again(runs: Run
         check(one, dataclasses.replace(found, seen=seen), seed)
 
 
-@pytest.mark.parametrize("mutant", runtime_mutants.MUTANTS)
+@pytest.mark.parametrize("mutant", runtime_mutants.IN_PROCESSES)
 def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
     each = [program(seed, *runtime_mutants.FEATURES.get(mutant, ())) for seed in range(60)]
-    mode = MODES.get(mutant)
-    options: dict[str, Any] = {"mode": mode} if mode else {}
+    options = {"timeout": WAITS_SECONDS} if mutant == "deaf" else {"mode": "fast"} if mutant == "blind" else {}
     runs.everywhere(runtime_mutants.plant, mutant)
     runs.patience = WAITS_SECONDS
     try:
@@ -111,7 +113,7 @@ def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
             for k in range(0, 60, 5):
                 for one, found in zip(each[k : k + 5], runs.run(each[k : k + 5], "ours", **options), strict=True):
                     check(one, found, mutant)
-                    assert isinstance(found, Outcome) and bool(found.refused) == (mode == "fast" and unused(one))
+                    assert isinstance(found, Outcome) and bool(found.refused) == ("mode" in options and unused(one))
     finally:
         runs.patience = Runs.patience
         runs.everywhere(runtime_mutants.mend)
@@ -126,6 +128,42 @@ def test_programs_have_everything_in_them() -> None:
     without = shown()
     assert without == shown()
     assert [feature for feature in Feature if shown(feature) == without] == []
+
+
+def test_differences_are_seen() -> None:
+    each = random_program(0, features=frozenset({Feature.AFTER_HOOKS, Feature.HOOKS}))
+    right = run_locally(each)
+    key = next(iter(right.seen))
+    grad = right.gradients[key]
+    assert differences(each, right, run_locally(each)) == []
+    wrong = [
+        dataclasses.replace(right, gradients={**right.gradients, key: grad * 1.001}),
+        dataclasses.replace(right, gradients={**right.gradients, key: grad.float()}),
+        dataclasses.replace(right, gradients={k: g for k, g in right.gradients.items() if k != key}),
+        dataclasses.replace(right, gradients={**right.gradients, (9, "other"): torch.zeros(2)}),
+        dataclasses.replace(right, roots=tuple(root + 1 for root in right.roots)),
+        dataclasses.replace(right, seen={key: [("after", 7.0)]}),
+        dataclasses.replace(right, seen={key: [*right.seen[key], ("after", None)]}),
+        dataclasses.replace(right, layouts={**right.layouts, key: ("sparse", ())}),
+        dataclasses.replace(right, shared=("something",)),
+    ]
+    assert all(differences(each, right, outcome) for outcome in wrong)
+
+
+# ---- a simulated schedule, without processes
+
+
+def test_the_runtime_has_the_gradients_of_autograd_and_the_models_counts() -> None:
+    assert [text for seed in seeds(100) for text in compare(seed)[1]] == []
+
+
+@pytest.mark.parametrize("mutant", runtime_mutants.SIMULATED)
+def test_a_mutant_is_found(mutant: str) -> None:
+    def all_agree() -> None:
+        for seed in range(1_000):
+            assert not compare(seed, *runtime_mutants.FEATURES.get(mutant, ()))[1]
+
+    assert not survives(runtime_mutants.SIMULATED[mutant], all_agree)
 
 
 # ---- cases that few or no programs have

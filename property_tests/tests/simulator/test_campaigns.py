@@ -36,7 +36,7 @@ from trystate.property_tests.support.stores.attacked import Recorded, finding, u
 
 BROKEN = "expels without replacing the round"
 SECONDS = 120.0
-IN_PROCESS = ("engine", "ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd")
+IN_PROCESS = ("engine", "ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd", "programs")
 LATE = 1000064  # a seed whose node gets a signal while its request to replace the round is under way
 
 
