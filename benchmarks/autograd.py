@@ -1,6 +1,6 @@
 """Compares our distributed autograd with torch's: forward and backward passes on equal worker processes, in turns.
 
-    python benchmarks/autograd.py [--rounds N] [--quick] [--together] [--one-core] [--only PART]
+    python benchmarks/autograd.py [--rounds N] [--quick] [--one-core] [--only PART]
 
 A figure is the time of one iteration of worker 0: a context, calls, a backward pass, and leaving the context. The
 fastest of several short bursts counts. Both libraries are measured within a moment, in alternating order. A ratio is
@@ -8,8 +8,7 @@ our time over torch's in the same round: 0.5 is twice as fast as torch. It is sh
 Gradients are compared with the gradients of plain autograd before anything is measured.
 
 Each library has its own worker processes, children of this one, which are stopped while the other is measured: torch's
-agents poll for messages without a pause, which takes a core from the other processes. With `--together` the same
-processes join both, and torch's agents keep polling while ours is measured.
+agents poll for messages without a pause, which takes a core from the other processes.
 
 Operations use one core in each process: the sums are small, and the path between workers is compared. With `--one-core`
 all threads of a worker share one core. Threads that hold Python's interpreter lock in turn then switch without waking
@@ -41,25 +40,23 @@ SIDES, MODES = ("torch, ms", "ours, ms", "ours / torch"), ("FAST, ms", "SMART, m
 
 
 class Bench:
-    """The workers of both libraries: a world for each, or one world that has joined both."""
+    """The workers of both libraries: a world for each."""
 
-    def __init__(self, stack: contextlib.ExitStack, size: int, together: bool, one_core: bool) -> None:
+    def __init__(self, stack: contextlib.ExitStack, size: int, one_core: bool) -> None:
         self._size = size
         self._stack = stack
-        self._together = together
         self._one_core = one_core
         self._worlds: dict[str, World] = {}
 
     def _world(self, side: str) -> World:
         """The workers of a library, which start when they are first needed."""
         if side not in self._worlds:
-            sides = BOTH if self._together else (side,)
             folder = self._stack.enter_context(tempfile.TemporaryDirectory())
             world = self._stack.enter_context(World(self._size))
             if self._one_core:
                 world.do(on_one_core, seconds=LATE_SECONDS)
-            world.do(join, self._size, sides, folder, seconds=LATE_SECONDS)
-            self._worlds |= dict.fromkeys(sides, world)
+            world.do(join, self._size, (side,), folder, seconds=LATE_SECONDS)
+            self._worlds[side] = world
         return self._worlds[side]
 
     def _tell(self, side: str, task: Callable[..., object], *arguments: object) -> Any:
@@ -132,13 +129,13 @@ PARTS: dict[str, tuple[Callable[[bool], Iterator[Case]], str, str]] = {
 }  # fmt: skip
 
 
-def table(name: str, together: bool, one_core: bool, quick: bool, rounds: int) -> None:
+def table(name: str, one_core: bool, quick: bool, rounds: int) -> None:
     """Measure a part, with new workers for each number of workers, and print it."""
     cases, title, head = PARTS[name]
     lines = []
     for size, of_size in groupby(cases(quick), key=itemgetter(0)):
         with contextlib.ExitStack() as stack:
-            bench = Bench(stack, size, together, one_core)
+            bench = Bench(stack, size, one_core)
             for _, each, work, iterations in of_size:
                 sides, works = BOTH, (work, work)
                 if name == "smart":
@@ -149,10 +146,9 @@ def table(name: str, together: bool, one_core: bool, quick: bool, rounds: int) -
 
 def main() -> int:
     parser = options(__doc__, PARTS, 9)
-    parser.add_argument("--together", action="store_true", help="both libraries in the same processes")
     parser.add_argument("--one-core", action="store_true", help="each worker's threads share one core")
     args = parser.parse_args()
-    run(args, {name: partial(table, name, args.together, args.one_core) for name in PARTS}, 2)
+    run(args, {name: partial(table, name, args.one_core) for name in PARTS}, 2)
     return 0
 
 

@@ -32,7 +32,7 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 from ending import CONTROL, end
-from workers import PARAMETER, FailsOnce, backward, failing, run
+from workers import PARAMETER, backward, failing, fails_once, gradient, run
 
 # With --control, C does not fail.
 accumulated = threading.Event()  # on B
@@ -52,21 +52,15 @@ def times_parameter(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def fails_once(x: torch.Tensor) -> torch.Tensor:
-    """On C."""
-    return FailsOnce.apply(-x, is_done)
-
-
-def gradient(context: int) -> float:
-    """On B."""
-    return float(dist_autograd.get_gradients(context)[PARAMETER])
+def on_c(x: torch.Tensor) -> torch.Tensor:
+    return fails_once(-x, is_done)
 
 
 def scenario() -> tuple[str, str, float]:
     """On A."""
     x = torch.tensor([2.0], requires_grad=True)
     with dist_autograd.context() as context:
-        loss = rpc.rpc_sync("B", times_parameter, (x,)) + rpc.rpc_sync("C", fails_once, (x,))
+        loss = rpc.rpc_sync("B", times_parameter, (x,)) + rpc.rpc_sync("C", on_c, (x,))
         first = last = backward(context, loss)
         if first != "ended well":
             last = backward(context, loss)

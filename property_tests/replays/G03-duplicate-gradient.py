@@ -28,14 +28,9 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 from ending import CONTROL, end
-from workers import PARAMETER, run, times_parameter
+from workers import gradient, run, times_parameter
 
 # With --control, the message is sent once.
-
-
-def gradient(context: int) -> float:
-    """On B."""
-    return float(dist_autograd.get_gradients(context).get(PARAMETER, 0.0))
 
 
 def scenario() -> float:

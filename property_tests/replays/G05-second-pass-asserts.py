@@ -22,44 +22,32 @@ Use `TORCH_CHECK` with a text that names the context and the limit of one pass a
 """  # noqa: E501 (its output)
 
 import threading
-from typing import Any
 
 import torch
 import torch.distributed.autograd as dist_autograd
 from ending import CONTROL, end
-from workers import run
+from workers import Acts, backward, run
 
 # With --control, the first pass ends before the second begins.
 entered, go_on = threading.Event(), threading.Event()
 
 
-class Waits(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        entered.set()
-        go_on.wait(20)
-        return gradient
+def wait() -> None:
+    entered.set()
+    go_on.wait(20)
 
 
 def scenario() -> str:
     x = torch.tensor([2.0], requires_grad=True)
     with dist_autograd.context() as context:
-        loss = Waits.apply(x)
+        loss = Acts.apply(x, wait)
         first = threading.Thread(target=dist_autograd.backward, args=(context, [loss]), kwargs={"retain_graph": True})
         first.start()
         entered.wait()
         if CONTROL:
             go_on.set()
             first.join()
-        try:
-            dist_autograd.backward(context, [loss], retain_graph=True)
-            said = "ended well"
-        except RuntimeError as error:
-            said = str(error).splitlines()[0]
+        said = backward(context, loss).removeprefix("raised ")
         go_on.set()
         first.join()
         return said

@@ -28,29 +28,16 @@ already holds such a pointer.
 import signal
 import threading
 import time
-from typing import Any
 
 import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 from ending import CONTROL, end
-from workers import EVENTS, PARAMETER, backward, event, passes, plays, started
+from workers import EVENTS, PARAMETER, Acts, backward, event, passes, plays, started
 
 # With --control, the call on C fails before A leaves the context.
 
 ATTEMPT_S = 20
-
-
-class Acts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, act: Any) -> torch.Tensor:
-        ctx.act = act
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.act()
-        return gradient, None
 
 
 def fail_on_b() -> None:

@@ -25,19 +25,17 @@ Derive the name from the ranks and the number of groups of these ranks that this
 below the prefix and compare them.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL, end
-from groups import created, join, members
+from ending import CONTROL
+from groups import TIMEOUT, created, end_of, join, members
 
 # With --control, rank 2 calls it too.
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def member(rank: int, line: Any, port: int) -> None:
-    join(rank, 3, port, TIMEOUT)
+    join(rank, 3, port)
     if rank < 2 or CONTROL:  # rank 2 is not a member
         dist.new_group([0, 1], timeout=TIMEOUT)
     line.send(created(lambda: dist.new_group([0, 1, 2], timeout=TIMEOUT)))
@@ -45,7 +43,4 @@ def member(rank: int, line: Any, port: int) -> None:
 
 lines, server = members(member, 3)
 said = [lines[rank].recv() for rank in (0, 1)]  # rank 2 takes 20 s to give up
-
-for rank, outcome in enumerate(said):
-    print(f"rank {rank}: new_group([0, 1, 2]), which all three call: {outcome}")
-end(said != ["created"] * 2, "a group that all its members request is not created")
+end_of("new_group([0, 1, 2]), which all three call", said, "a group that all its members request is not created")

@@ -26,20 +26,18 @@ the caller name the group.
 
 import threading
 import time
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from ending import CONTROL, end
-from groups import join, members
+from groups import TIMEOUT, join, members
 
 # With --control, each rank creates one group after the other, in the same order.
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def member(rank: int, line: Any, port: int) -> None:
-    join(rank, 2, port, TIMEOUT)
+    join(rank, 2, port)
     groups = {}
 
     def make(name: str) -> None:

@@ -23,19 +23,17 @@ Fix:
 Delete the keys of a group when it is destroyed, or add to the prefix a number that rank 0 draws for each group.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL, end
-from groups import created, join, members
+from ending import CONTROL
+from groups import TIMEOUT, created, end_of, join, members
 
 # With --control, the second group is below another prefix, and both ranks begin at once.
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def member(rank: int, line: Any, port: int) -> None:
-    store = join(rank, 2, port, TIMEOUT)
+    store = join(rank, 2, port)
     dist.barrier()
     dist.destroy_process_group()
     line.send("destroyed")
@@ -56,7 +54,4 @@ for ours in lines:  # rank 1 is slower than rank 0
     if not CONTROL:
         ours.send("begin again")
     said.append(ours.recv())
-
-for rank, outcome in enumerate(said):
-    print(f"rank {rank}: the second init_process_group: {outcome}")
-end(said != ["created"] * 2, "a second group over the same store is not created")
+end_of("the second init_process_group", said, "a second group over the same store is not created")

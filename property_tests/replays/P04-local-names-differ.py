@@ -25,19 +25,17 @@ Fix:
 Count only the groups of the same ranks instead of `len(_world.pg_names)`.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL, end
-from groups import created, join, members
+from ending import CONTROL
+from groups import TIMEOUT, created, end_of, join, members
 
 # With --control, the ranks do not use use_local_synchronization, and rank 2 calls new_group too.
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def member(rank: int, line: Any, port: int) -> None:
-    join(rank, 3, port, TIMEOUT)
+    join(rank, 3, port)
     how: dict[str, Any] = {"timeout": TIMEOUT, "use_local_synchronization": not CONTROL}
     if rank < 2 or CONTROL:  # with use_local_synchronization only members call
         dist.new_group([0, 1], **how)
@@ -46,7 +44,5 @@ def member(rank: int, line: Any, port: int) -> None:
 
 lines, server = members(member, 3)
 said = [line.recv() for line in lines]
-
-for rank, outcome in enumerate(said):
-    print(f"rank {rank}: new_group([0, 1, 2]), which all three call: {outcome}")
-end(said != ["created"] * 3, "a group that all its members request, in one order, is not created")
+text = "a group that all its members request, in one order, is not created"
+end_of("new_group([0, 1, 2]), which all three call", said, text)

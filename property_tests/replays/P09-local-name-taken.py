@@ -24,19 +24,17 @@ Fix:
 Count the groups of the same ranks that the process has ever created, and never decrease the count.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL, end
-from groups import created, join, members
+from ending import CONTROL
+from groups import TIMEOUT, created, end_of, join, members
 
 # With --control, the ranks do not use use_local_synchronization: the counter of all groups names each.
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def member(rank: int, line: Any, port: int) -> None:
-    join(rank, 2, port, TIMEOUT)
+    join(rank, 2, port)
     how: dict[str, Any] = {"timeout": TIMEOUT, "use_local_synchronization": not CONTROL}
     first, _ = dist.new_group([0, 1], **how), dist.new_group([0, 1], **how)
     dist.barrier(first)
@@ -46,7 +44,5 @@ def member(rank: int, line: Any, port: int) -> None:
 
 lines, server = members(member, 2)
 said = [line.recv() for line in lines]
-
-for rank, outcome in enumerate(said):
-    print(f"rank {rank}: a third group of the same ranks, after the first was destroyed: {outcome}")
-end(said != ["created"] * 2, "a group gets the name of an existing one, and is refused")
+text = "a group gets the name of an existing one, and is refused"
+end_of("a third group of the same ranks, after the first was destroyed", said, text)

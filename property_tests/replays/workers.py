@@ -118,25 +118,39 @@ def plus_shared(x: torch.Tensor) -> torch.Tensor:
 
 def through_c(x: torch.Tensor) -> torch.Tensor:
     """On C, which calls B. C's part fails when B has its other gradient and waits for C's."""
-    return FailsOnce.apply(rpc.rpc_sync("B", plus_shared, (x,)), passes)
+    return fails_once(rpc.rpc_sync("B", plus_shared, (x,)), passes)
 
 
-class FailsOnce(torch.autograd.Function):
-    """A node that fails on a worker on which `failing` is set, as soon as a function returns true on B."""
+class Acts(torch.autograd.Function):
+    """A node that calls a function in the pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ready: Callable[[], object]) -> torch.Tensor:
-        ctx.ready = ready
+    def forward(ctx: Any, x: torch.Tensor, act: Callable[[], object]) -> torch.Tensor:
+        ctx.act = act
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.act()
+        return gradient, None
+
+
+def fails_once(x: torch.Tensor, ready: Callable[[], object]) -> torch.Tensor:
+    """A node that fails on a worker on which `failing` is set, as soon as a function returns true on B."""
+
+    def act() -> None:
         if failing.is_set():
-            while not rpc.rpc_sync("B", ctx.ready):
+            while not rpc.rpc_sync("B", ready):
                 pass
             failing.clear()
             raise RuntimeError("this node fails")
-        return gradient, None
+
+    return Acts.apply(x, act)
+
+
+def gradient(context: int) -> float:
+    """On B: the gradient of the parameter in the context, or 0."""
+    return float(dist_autograd.get_gradients(context).get(PARAMETER, 0.0))
 
 
 def backward(context: int, loss: torch.Tensor) -> str:

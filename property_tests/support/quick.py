@@ -32,7 +32,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     ),
     "autograd/test_local_passes.py": (),
     "autograd/test_programs.py": (
-        "test_a_mutant_is_found",
         "test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again",
         "test_mutants_are_noticed",
         "test_ours_is_right",

@@ -1,33 +1,24 @@
-"""Passes of torch's engine over a graph of the model, and the question whether what was seen is a run of the model.
+"""Passes of torch's engine over a graph of the model.
 
 Theory of operation. Real workers run the graph forwards and backwards (`graph_programs`); each node of the model but
 the root notes when it runs. `force` opens the gates of operators one after the other, in an order that the test chose.
 A pass gives a sequence of *visible* steps, by the machine's one clock; gradients arrive, are counted and answered
-unseen. `Monitor` follows the model: it keeps every state in which the model may be, and the next visible step must be
-one from there. The outcome of backward(), a hang too, and the gradients in the context must belong to a state in which
-nothing is left to do.
-
-Rule: only the model decides what may happen; nothing of a graph is written down here.
+unseen.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.fields import Outcome
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.vocabulary import NodeKind
-from trystate.model.checker.interpret import Interpreter
-from trystate.model.language.sorts import ordinal
 
-from ...harness.paths import explore_graph
 from ..worlds import Task, World
 from . import graph_programs as programs
 
@@ -119,100 +110,3 @@ class Passes:
 
 def operators(graph: Graph) -> list[int]:
     return [k for k, node in enumerate(graph.nodes) if node.kind is NodeKind.OP]
-
-
-class Monitor:
-    """The model of one graph, which decides whether a pass that was seen is one of its runs."""
-
-    def __init__(self, system: Backward) -> None:
-        self.system, self.graph = system, system.shape
-        explored = explore_graph(system)
-        graph = explored.graph
-        instances = Interpreter(system).kernel.instances
-        labels = [_visible(instance.transition.name, instance.indices, self.graph) for instance in instances]
-        first, after, number = graph.first_after.tolist(), graph.after.tolist(), graph.number.tolist()
-        self._edges = [
-            [(labels[number[e]], after[e]) for e in range(first[k], first[k + 1])] for k in range(len(first) - 1)
-        ]
-        self._state = explored.state
-        self._initial = frozenset(explored.initial)
-        # All tensors of a message have one gradient in the model.
-        self.counts = all(len(self.graph.nodes[pair.send].feeds) == 1 for pair in self.graph.pairs)
-
-    def objection(self, seen: Seen) -> str:
-        """The first observation that no run of the model has; empty if each is in a run."""
-        at = self._hidden(self._initial)
-        for k, (step, gradient) in enumerate(seen.steps):
-            before = [state for state in at if self._agrees(state, step, gradient)]
-            at = self._hidden({after for state in before for label, after in self._edges[state] if label == step})
-            if not at:
-                return f"no {step} with the gradient {gradient} after {[one for one, _ in seen.steps[:k]]}"
-        if not any(self._is_end(state) and self._agrees_in_the_end(state, seen) for state in at):
-            return f"no end with {seen.outcome}, {seen.gradients} after {[one for one, _ in seen.steps]}"
-        return ""
-
-    def _agrees(self, state: int, step: Step, gradient: float | None) -> bool:
-        if gradient is None or not self.counts:
-            return True
-        return self._cell(state, f"gradient[{step[1]}]") == gradient
-
-    def _agrees_in_the_end(self, state: int, seen: Seen) -> bool:
-        outcome, gradients = self._end(state)
-        if self.counts:
-            return outcome is seen.outcome and gradients == seen.gradients
-        return outcome is seen.outcome and [x > 0 for x in gradients] == [x > 0 for x in seen.gradients]
-
-    def _cell(self, state: int, name: str) -> int:
-        return int(self._state(state)[self.system.positions[name]])
-
-    def _end(self, state: int) -> Ended:
-        outcome = next(o for o in Outcome if ordinal(o) == self._cell(state, "outcome[0]"))
-        raised = Outcome.RAISED if outcome is Outcome.UNUSED else outcome
-        return raised, tuple(float(self._cell(state, f"grads[{k}]")) for k in sorted(self.system.leaves()))
-
-    def _is_end(self, state: int) -> bool:
-        return not self._edges[state]
-
-    def _reached(self, states: Iterable[int], takes: Callable[[Step | None], bool]) -> frozenset[int]:
-        """These states, and the states that steps with an accepted label reach. None is the label of a hidden step."""
-        found, todo = set(states), list(states)
-        while todo:
-            new = {after for label, after in self._edges[todo.pop()] if takes(label)} - found
-            found |= new
-            todo += new
-        return frozenset(found)
-
-    def _hidden(self, states: Iterable[int]) -> frozenset[int]:
-        """These states, and the states that hidden steps reach from them."""
-        return self._reached(states, lambda label: label is None)
-
-    @cached_property
-    def orders(self) -> frozenset[tuple[int, ...]]:
-        """The orders in which the model runs the operators of a pass in which none fails."""
-        shown = {*operators(self.graph)}
-        known: dict[int, frozenset[tuple[int, ...]]] = {}
-
-        def from_(state: int) -> frozenset[tuple[int, ...]]:
-            if state not in known:
-                found = set[tuple[int, ...]]() if self._edges[state] else {()}
-                for label, after in self._edges[state]:
-                    if label is None or label[0] == "run":
-                        head = () if label is None or label[1] not in shown else (label[1],)
-                        found |= {head + rest for rest in from_(after)}
-                known[state] = frozenset(found)
-            return known[state]
-
-        return frozenset().union(*(from_(state) for state in self._initial))
-
-    def ends(self, failing: Iterable[int] = ()) -> frozenset[Ended]:
-        """The possible ends of a pass of the model in which no operator fails, except perhaps `failing`."""
-        allowed = set(failing)
-        found = self._reached(self._initial, lambda label: not label or label[0] == "run" or label[1] in allowed)
-        return frozenset(self._end(state) for state in found if self._is_end(state))
-
-
-def _visible(name: str, indices: Sequence[int], graph: Graph) -> Step | None:
-    """The visible part of a step, or None if it has no visible part."""
-    if name == "raise_error" or (name == "run" and graph.nodes[indices[0]].kind is not NodeKind.ROOT):
-        return name, indices[0]
-    return None

@@ -20,7 +20,6 @@ from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import fake_pg
 
 from trystate.impl.store import urls
-from trystate.impl.store.errors import InvalidArgument
 from trystate.model.groups.initialisation import INITIALISATION, Init, Made, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
@@ -200,9 +199,10 @@ def handlers(edition: Edition) -> dict[str, Observed]:
         MASTER_PORT=(None, "7", "8") if ours else (None,), hosted=hosted,
     )  # fmt: skip
     file = contexts(scheme=("file",), place=("", "/path"), rank_in=(None, 0, 1), size_in=(None, SIZE))
-    ask = _ask_ours if ours else _ask_torch
     return {
-        table: observe(atoms_of(edition, table), ((words, _held(words, ours)) for words in rows), ask)
+        table: observe(
+            atoms_of(edition, table), ((words, _held(words, ours)) for words in rows), lambda words: _ask(words, ours)
+        )
         for table, rows in (("env_url", env), ("tcp_url", tcp), ("file_url", file))
         if table in INITIALISATION[edition]
     }
@@ -244,29 +244,6 @@ def _precedence(words: Words, rank: int, size: int) -> bool:
     return (str(rank), str(size)) == (str(wanted_rank), str(wanted_size))
 
 
-def _ask_torch(words: Words) -> Answer:
-    made: list[Answer] = []
-
-    def tcp(host_name: str, port: int, is_master: bool, multi_tenant: bool | None = None, **_: Any) -> Any:
-        assert (host_name, port) == ("host", 7)
-        made.append(Meet.SERVE if is_master else Meet.AGENT if multi_tenant is None else Meet.CLIENT)
-
-    def file(path: str, world_size: int) -> Any:
-        assert (path, world_size) == ("/path", SIZE)
-        made.append(Meet.FILE)
-
-    with (
-        mock.patch.dict(os.environ, _variables(words), clear=True),
-        mock.patch.object(rendezvous, "TCPStore", tcp),
-        mock.patch.object(rendezvous, "FileStore", file),
-    ):
-        try:
-            _, rank, size = next(rendezvous.rendezvous(_url(words, ours=False)))
-        except ERRORS as error:
-            return _named(error, LACKING)
-    return made[0] if _precedence(words, rank, size) and len(made) == 1 else f"{made}, rank {rank} of {size}"
-
-
 class _Met(str):
     """The store of a group, by a name."""
 
@@ -274,32 +251,30 @@ class _Met(str):
         """torch counts no groups here."""
 
 
-def _ask_ours(words: Words) -> Answer:
+def _ask(words: Words, ours: bool) -> Answer:
     made: list[Answer] = []
 
-    def tcp(host: str, port: int, *, is_master: bool, **_: Any) -> Any:
-        assert (host, port) == ("host", 7)
-        made.append(Meet.SERVE if is_master else Meet.CLIENT)
+    def tcp(host_name: str, port: int, *, is_master: bool, multi_tenant: bool | None = None, **_: Any) -> Any:
+        assert (host_name, port) == ("host", 7)
+        made.append(Meet.SERVE if is_master else Meet.CLIENT if ours or multi_tenant is not None else Meet.AGENT)
 
-    def file(path: str, *_: Any) -> Any:
-        assert path == "/path"
+    def file(path: str, *size: Any, world_size: int = SIZE) -> Any:
+        assert (path, world_size) == ("/path", SIZE)
         made.append(Meet.FILE)
 
     def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any, *_: Any) -> Any:
         make(timeout)
         return _Met(f"the prefix of a meeting, as {rank} of {world_size}")
 
+    replaced: dict[str, Any] = {"TCPStore": tcp, "FileStore": file, **({"meet": meet} if ours else {})}
     with (
         mock.patch.dict(os.environ, _variables(words), clear=True),
-        mock.patch.object(urls, "TCPStore", tcp),
-        mock.patch.object(urls, "FileStore", file),
-        mock.patch.object(urls, "meet", meet),
+        mock.patch.multiple(urls if ours else rendezvous, **replaced),
     ):
         try:
-            store, rank, size = next(rendezvous.rendezvous(_url(words, ours=True)))
-        except InvalidArgument as error:
+            store, rank, size = next(rendezvous.rendezvous(_url(words, ours)))
+        except ERRORS as error:
             return _named(error, LACKING)
-    met = f"{store}" == f"the prefix of a meeting, as {rank} of {size}"
-    return (
-        made[0] if met and _precedence(words, rank, size) and len(made) == 1 else f"{made}, {store}, {rank} of {size}"
-    )
+    met = not ours or f"{store}" == f"the prefix of a meeting, as {rank} of {size}"
+    is_one = met and _precedence(words, rank, size) and len(made) == 1
+    return made[0] if is_one else f"{made}, {store}, {rank} of {size}"

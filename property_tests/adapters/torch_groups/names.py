@@ -18,13 +18,14 @@ from trystate.model.groups.registry import NAMES, Registry
 from trystate.model.groups.vocabulary import Edition, Entry
 from trystate.model.language.sorts import ordinal
 
+from ..steps import Steps
 from ..torch_store.isolated import Child, silence
 
 HEARS_S = 60.0
 
 
-class TorchNames(AbstractContextManager["TorchNames"]):
-    """The processes of a world; `local` determines how they call new_group."""
+class TorchNames(Steps, AbstractContextManager["TorchNames"]):
+    """The processes of a world; `local` determines how they call new_group. torch refuses no step."""
 
     def __init__(self, system: Groups, local: bool | None = None) -> None:
         self._sizes = system.sizes
@@ -57,10 +58,6 @@ class TorchNames(AbstractContextManager["TorchNames"]):
         groups = range(self._sizes["group"])
         numbers = {f"number[{p}][{g}]": self._numbers.get((p, g), 0) for p in range(len(self._named)) for g in groups}
         return {**numbers, **{f"named[{p}]": named for p, named in enumerate(self._named)}}
-
-    def can_refuse(self, step: str) -> bool:
-        """torch refuses no step: a process may call in any order."""
-        return False
 
     def _ask(self, process: int, words: Any) -> Any:
         self._children[process].tell(words)
@@ -110,8 +107,8 @@ def _hashed(name: str, ranks: list[int]) -> int:
 RANKS = [0]
 
 
-class TorchRegistry(AbstractContextManager["TorchRegistry"]):
-    """A process that makes and destroys groups; `local` determines how it calls new_group."""
+class TorchRegistry(Steps, AbstractContextManager["TorchRegistry"]):
+    """A process that makes and destroys groups; `local` determines how it calls new_group. torch refuses no step."""
 
     def __init__(self, system: Registry, local: bool | None = None) -> None:
         self._groups = system.sizes["group"]
@@ -133,10 +130,6 @@ class TorchRegistry(AbstractContextManager["TorchRegistry"]):
     def observe(self) -> Mapping[str, int]:
         """The tables of torch's module, and whether it refused."""
         return self._seen
-
-    def can_refuse(self, step: str) -> bool:
-        """torch refuses no step: a program may call in any order."""
-        return False
 
 
 def _registrar(line: Connection, local: bool, groups: int) -> None:

@@ -1,22 +1,20 @@
 """The repairs of a backward pass, undone one by one, each with the properties that break.
 
 Some are mistakes of earlier versions: a task that is over when its gradients have arrived, and not when they have run;
-a task that can be over before its parent is known; a failed request that does not fail its sender.
+a failed request that does not fail its sender.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from trystate.model.autograd.backward import Ours, Smart, Torch
+from trystate.model.autograd.backward import Ours, Smart
 from trystate.model.autograd.backward.fields import UNANSWERED, Call
 from trystate.model.autograd.vocabulary import Edition, Mode, Part
-from trystate.model.language import Expr, SymbolicState, and_, ite, not_, or_, transition
+from trystate.model.language import SymbolicState, and_, not_, or_
 
 from ..mutants import altered, wrong
 
 S = SymbolicState
-TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
+TRYSTATE, SMART = Edition.TRYSTATE, Mode.SMART
 
 
 # A copy of a gradient is taken for a new gradient.
@@ -27,23 +25,6 @@ DropsWhatAnAnswerCarries = altered(
 )
 # A part that fails is dropped, and the other workers get no CANCEL, as in torch.
 TellsNobody = wrong("TellsNobody", Ours, tells=lambda self, s, a, worker: or_(False))
-
-
-class KnowsTooLateWhomToAnswer(Ours):
-    """A part may run and end before the runtime records whom it has to answer."""
-
-    def takes_early(self, s: S, attempt: Expr, pair: Expr) -> None:
-        s.when(not_(self.was_taken(s, attempt, pair)))
-        Ours.take_gradient.body(self, s, attempt, pair)
-        s.call[attempt, pair] = ite(s.call[attempt, pair] == Call.HELD, Call.OUT, s.call[attempt, pair])
-
-    take_gradient = replace(Ours.take_gradient, body=takes_early)
-
-    @transition(each=("attempt", "pair"))
-    def note_whom_to_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """The request that engaged the part is recorded late."""
-        s.when(s.call[attempt, pair] == Call.OUT, self.was_taken(s, attempt, pair))
-        s.call[attempt, pair] = Call.HELD
 
 
 # fmt: off
@@ -66,13 +47,6 @@ ABLATIONS = (
              "        s.ran[one.send] = and_(s.ran[one.send], pair != p)"), TRYSTATE, "shared", 1, ("copy",),
      "a_part_is_done_when_all_has_run a_send_runs_once inputs_are_counted nodes_run_on_whole_gradients "
      "only_unused_calls_are_named the_missing_are_counted"),
-    (altered("AnswersCopies", Ours, "take_copy", "known=self.recognises())", "known=self.recognises()); "
-             "s.call[attempt, pair] = ite(s.call[attempt, pair] == Call.HELD, Call.DONE, s.call[attempt, pair])"),
-     TRYSTATE, "note", 1, ("copy",),
-     "no_error_is_swallowed only_unused_calls_are_named the_root_returns_last"),
-    (KnowsTooLateWhomToAnswer, TRYSTATE, "chain-2", 1, (), "backward_ends deadlock_freedom"),
-    (wrong("GoesOnAfterAnError", Torch, gives_up=lambda self, s, pair, when: None), TORCH, "note", 1, ("error",),
-     "backward_ends deadlock_freedom"),
     (wrong("TakesErrorsForAnswers", Ours, hears=lambda self, s, attempt, pair: [
         and_(live, not_(s.call[attempt, pair] == Call.FAILED)) for live in Ours.hears(self, s, attempt, pair)]),
      TRYSTATE, "chain-2", 1, ("error",), "gradients_are_right no_error_is_swallowed"),
@@ -87,31 +61,16 @@ ABLATIONS = (
      keeps=lambda self, s, kind, a, p: False,
      is_awaited=lambda self, s, a, p: and_(s.call[a, p].isin(UNANSWERED), not_(Ours.keeps(self, s, "call", a, p)))),
      TRYSTATE, "note", 1, (), "only_unused_calls_are_named the_root_returns_last"),
-    (altered("WaitsForTheMissing", Ours,  # the root waits for missing gradients
-             "is_at_rest", "<= 1", "<= 1, not_(s.owed[w] != 0 if w == self.shape.home else False)"),
-     TRYSTATE, "unused-alone", 1, (), "backward_ends deadlock_freedom unused_calls_are_named"),
     (altered("SaysNothingOfTheMissing", Ours, "come_to_rest", "ite(held, s.owed[worker]", "ite(held, 0"),
      TRYSTATE, "unused-output", 1, (),
      "gradients_are_right no_error_is_swallowed the_missing_are_counted the_root_returns_last "
      "unused_calls_are_an_error unused_calls_are_named"),
-    (TellsNobody, TRYSTATE, "fetched", 1, ("late",),
-     "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
     (wrong("LeavesThemWaiting", TellsNobody, expire=None), TRYSTATE, "fetched", 1, ("late",),
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left errors_reach_everybody"),
     (wrong("RaisesBeforeTheyAnswer", Ours, is_telling=lambda self, s: or_(False)), TRYSTATE, "note", 1, ("late",),
      "after_an_error_nothing_is_left"),
     (wrong("ForgetsWhatIsOver", Ours, is_over=lambda self, s, w, attempt: s.released[w]), TRYSTATE, "fetched", 1,
      ("late",), "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left backward_ends deadlock_freedom"),
-    (wrong("RefusesTheNext", Ours,
-     is_over=lambda self, s, w, attempt: or_(
-         Ours.is_over(self, s, w, attempt), and_(w != self.shape.home, s.ended[w] == self.number(attempt)))),
-     TRYSTATE, "chain-2", 2, ("error",), "a_retry_is_not_disturbed"),
-    (altered("LetsTheSecondIn", Ours,  # a call of backward() begins a pass although another pass runs
-             "begin_beside", "Outcome.RAISED, or_(*earlier), at=attempt)",
-             "Outcome.RUNNING, or_(*earlier), at=attempt); "
-             "self.opens(s, ord_(attempt), [w == self.shape.home for w in self.workers()]); "
-             "s.gradient[self.shape.root] = 1"), TRYSTATE, "chain-2", 2, ("again",),
-     "backward_ends deadlock_freedom"),
     (wrong("CountsBeforeTheWaveEnds", Smart,
      is_marking=lambda self, s, w: False if w == self.shape.home else Smart.is_marking(self, s, w)), SMART, "note", 1,
      (),

@@ -24,7 +24,7 @@ from trystate.property_tests.adapters.our_autograd.conformance import CONTEXTS, 
 from trystate.property_tests.adapters.our_autograd.conformance import contexts as a_slice
 from trystate.property_tests.harness.paths import explore_graph
 from trystate.property_tests.support.mutants import altered, detected, wrong
-from trystate.property_tests.support.pinned import Asked, bare, claims, pinned_tests, report, violated
+from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
@@ -56,9 +56,6 @@ ASKED = (
     Asked(Ids, TRYSTATE, "", 1296),
 )
 # fmt: on
-
-
-TestModel = pinned_tests(ASKED, [a for a in ASKED if a.states < 250])
 
 
 def test_our_editions_have_no_findings() -> None:
@@ -126,20 +123,8 @@ ABLATIONS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None))
-def test_an_ablation_breaks_what_the_repair_is_there_for(
-    cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
-) -> None:
-    whole = next(system for system in (Contexts, Tombstones, Ids) if issubclass(cls, system))
-    right, wrong = (Asked(system, TRYSTATE, sizes, 0, "", faults) for system in (whole, bare(cls)))
-    assert not violated(report(right))
-    assert violated(report(wrong)) == set(broken.split())
-
-
-@pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
-def test_every_property_is_broken_by_an_ablation(system: type[System]) -> None:
-    broken = {name for cls, *_, names in ABLATIONS if issubclass(cls, system) for name in names.split()}
-    assert broken == claims(system(edition=TRYSTATE))
+MUTANTS = [(name, cls, sizes, faults) for cls, sizes, faults, broken in ABLATIONS for name in broken.split()]
+TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 250])
 
 
 # ---- the runtime, edge by edge
@@ -165,20 +150,15 @@ STONES, CHAIN = Slice(Tombstones, {"peer": 1}), Slice(Tombstones, {"context": 2}
 PASS, FAILING = a_slice(2, 2, 1, passes=1), a_slice(2, 2, 1, "error", passes=1)
 test_a_mutant_is_a_disagreement = detected({
     "forgets that it is over": (a_slice(2, 2, 1), Container.heard, "number not in self.dead and ", ""),
-    "takes calls of the lost": (a_slice(3, 2, 0, "creator_crash"), Container.heard, "creator not in self._gone and ",
-                                ""),
     "remembers what it had": (a_slice(2, 2, 1), Container.clean, "not self._believes(clean.context, asker.peer)",
                               "clean.context not in self.contexts"),
     "passes nothing on": (a_slice(3, 2, 1), Container._tell, "dict.fromkeys(peers)",
                           "dict.fromkeys(peers if telling.asker is None else ())"),
     "creator does not answer": (CRASH, Container.clean, '*self._tell_all(clean.context, asker), AnswerPeer(asker, b"")',
                                 "*self._tell_all(clean.context, asker)"),
-    "tells nobody else": (CRASH, Container._cleaned, "isinstance(answer, BaseException)", "False"),
     "tells only whom it knows": (CRASH, Container._bury, "context.known & self._gone", "False"),
-    "tells who told it": (a_slice(3, 3, 1), Container._tell, "({sender} - {worker_of(number)})", "set()"),
     "keeps contexts of the lost": (a_slice(2, 2, 0, "creator_crash"), Container.lost,
                                    "worker_of(context.number) == peer", "False"),
-    "keeps what is over": (a_slice(2, 2, 0), Container._bury, "del self.contexts[number]", "pass"),
     "notes whom it answers": (a_slice(2, 2, 0), Container.sent, "if call and peer", "if peer"),
     # A pass in a context.
     "runs on in what is over": (PASS, Container._bury, "effects += local_pass.fail(error)", "pass"),
@@ -186,22 +166,14 @@ test_a_mutant_is_a_disagreement = detected({
                                     "self.contexts.get(context_number) or self._open(context_number)"),
     "begins beside another": (PASS, Container.begin, "not local_pass.is_settled", "False"),
     "hides failures": (FAILING, LocalPass.fail, "messages.failed(error.through(self.me))", "Done().pack()"),
-    "answers no failures": (FAILING, LocalPass.fail, "if parent is not None", "if False"),
-    "answers before it has run": (PASS, LocalPass.arrive, "*self._engage(asker)",
-                                  "AnswerPeer(asker, Done().pack()), *self._engage(Asker(asker.peer, _unanswered))"),
     # The memory of contexts that are over.
     "tells nobody who lags": (STONES, Container._behind, "if rises", "if False"),
-    "tells all of the mark": (STONES, Container._behind, " if last >= mark} if rises else set()", "}"),
     "marks the next": (STONES, Container._low_water, "if oldest is None else oldest", ""),
-    "hears no mark": (STONES, Container.clean, "asker.peer == creator == worker_of(clean.low)", "False"),
     "sends no KEPT": (CHAIN, Container.clean, "more > ranges", "False"),
-    "sends the mark later": (CHAIN, Container.kept, "if clean.low > number", "if False"),
     "remembers nothing": (STONES, runtime.Tombstones.bury,
                           "self._add(worker_of(context), count_of(context), count_of(context))", "pass"),
-    "buries the mark": (STONES, runtime.Tombstones.below, "count_of(context) - 1", "count_of(context)"),
     "gives an id twice": (IDS, RuntimeIds.take, "self._next = count + 1",
                           "self._next = count + (count != LAST_COUNT - 1)"),
-    "gives an id more": (IDS, RuntimeIds.take, "count > LAST_COUNT", "False"),
     # The worker's number is a signed number of 16 bits.
     "keeps signed": (IDS, RuntimeIds.take, "self._worker << COUNTER_BITS | count",
                      "(self._worker << COUNTER_BITS | count) - (self._worker >> 15 << 64)"),

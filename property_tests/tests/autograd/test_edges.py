@@ -7,7 +7,6 @@ from hypothesis import settings
 
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.deficit import Deficit
-from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import small_graphs
@@ -94,24 +93,14 @@ test_a_mutant_of_a_part_is_a_disagreement = detected({
                         "self.dependencies, self.visited = None"),
     # The root sends no CANCEL (L3).
     "tells nobody": (CHAIN, LocalPass.__init__, "self._others = others", "self._others = ()"),
-    # The root counts the missing gradients of its sends, and not the missing gradients of other workers.
-    "counts only itself": (NESTED, LocalPass.answered, "+= outcome.change", "+= 0"),
     "drops what an answer carries": (NESTED, LocalPass._take_piggybacked, "if told is None", "if True"),
     # Messages that were held back, and that one signal cannot carry, are dropped.
     "keeps what it cannot carry": (a_pass("served"), Deficit.release, "= self.held, []", "= [], []"),
-    # Messages to any peer are held back for the signal to the parent.
-    "keeps for anybody": (CHAIN, Deficit.is_parent, "self.parent.peer == peer", "True"),
     # A wave of marks ends at the first worker that it comes to.
     "marks once": (IN_SMART, LocalPass.spread, "self.is_over", "self.is_over or self.roots is None"),
-    "waits for all, as FAST does": (IN_SMART, LocalPass.__init__, "dict(context.sends) if mode is Mode.FAST else {}",
-                                    "dict(context.sends)"),
     # Another pass may begin before all workers have answered CANCEL.
     "ends before they answer": (TWO_PASSES, vars(LocalPass)["is_settled"].fget, " and not self._cancels", ""),
-    "misses nobody": (CHAIN, LocalPass.lost, "self.is_over or not concerned", "True"),
-    # An answer waits until other gradients have run too, although the parent could already continue.
-    "keeps until it rests": (a_pass("parallel"), LocalPass.next, "isinstance(item, Arrived)", "False"),
     # A message of a pass that is over begins the pass again (S1).
     "has no fence": (CHAIN, Container.local_pass_for, "number <= context.ended.get(root, -1)", "False"),
-    "runs on the first gradient": (a_pass("diamond"), DependencyCounts.spend, "if not left", "if True"),
 })
 # fmt: on

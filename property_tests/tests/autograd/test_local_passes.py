@@ -131,17 +131,9 @@ def container(me: int = 1, workers: int = 4) -> Container:
     return Container(me, workers)
 
 
-class Asked:
-    """A caller, and the answers that it receives."""
-
-    def __init__(self, peer: int) -> None:
-        self.answers: list[bytes] = []
-        self.gradients: list[Any] = []
-        self.asker = Asker(peer, self._take)
-
-    def _take(self, body: bytes, gradients: Any) -> None:
-        self.answers.append(body)
-        self.gradients.append(gradients)
+def asker(peer: int, answers: list[bytes] | None = None) -> Asker:
+    """A caller; its answers are added to the list."""
+    return Asker(peer, lambda body, _: None if answers is None else answers.append(body))
 
 
 def perform(effects: list[Any]) -> list[Any]:
@@ -172,9 +164,9 @@ def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> N
 # ---- a part whose answer carries a request to its parent
 
 
-def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]:
-    """Worker 1's part, which has run on a gradient from worker 0, and the recvs of its messages from all callers."""
-    here, asked = container(), Asked(0)
+def called(*callers: int, sends: int = 1) -> tuple[LocalPass, list[bytes], list[Recv]]:
+    """Worker 1's part, which has run on a gradient from worker 0; its answers, and the recvs of its messages."""
+    here, answers = container(), list[bytes]()
     context = here.heard(5, 0)
     assert context is not None
     message, *_ = [here.sent(context, peer, [("leaf", 0)], "call") for peer in (0, *callers)[:sends]]
@@ -182,9 +174,9 @@ def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]
         here.received(context, caller, 100 + k, f"recv {k}")
     local_pass, _ = here.local_pass_for(9, 5, Mode.FAST, False, 10.0)
     assert not isinstance(local_pass, errors.PassError)
-    perform(local_pass.arrive(message, [1], asked.asker))
+    perform(local_pass.arrive(message, [1], asker(0, answers)))
     local_pass.next()
-    return local_pass, asked, list(context.recvs.values())
+    return local_pass, answers, list(context.recvs.values())
 
 
 @pytest.mark.parametrize("retain", [False, True])
@@ -210,13 +202,13 @@ def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
     ],
 )
 def test_a_wrong_message_in_an_answer_fails_the_part(carried: Backward | Mark, gradients: list[int], why: str) -> None:
-    local_pass, asked, (recv,) = called(2, sends=2)
+    local_pass, answers, (recv,) = called(2, sends=2)
     (request,) = local_pass.ship(recv, [3])
     assert isinstance(request, Request)
     local_pass.next()
     perform(request.done(Done(0, carried).pack(), gradients))
     assert why in str(local_pass.error)
-    (told,) = (messages.unpack_outcome(body) for body in asked.answers)
+    (told,) = (messages.unpack_outcome(body) for body in answers)
     assert why in str(told)
 
 
@@ -232,9 +224,9 @@ def test_a_worker_sends_only_what_is_its_to_send() -> None:
     for number in (sent, sent + 1):
         for message in (Backward(5, 7, number, 9.0, False, False), Mark(5, 7, 9.0, False, (number,))):
             with pytest.raises(errors.AutogradError, match="for another worker's send"):
-                here.take(message, [1], Asked(3).asker, 10.0)
+                here.take(message, [1], asker(3), 10.0)
     with pytest.raises(errors.AutogradError, match="whose root is worker 0"):
-        here.take(messages.Cancel(5, 7, False, "why"), [], Asked(2).asker, 10.0)
+        here.take(messages.Cancel(5, 7, False, "why"), [], asker(2), 10.0)
     assert context.local_pass is None and sent in context.sends
 
 
@@ -242,11 +234,11 @@ def test_a_worker_ends_no_context_that_it_has_not_brought() -> None:
     """The CLEAN is remembered for the call of its sender, which arrives after it."""
     here = container()
     for _ in range(2):
-        perform(here.take(messages.Clean(5, 6), [], Asked(3).asker, 10.0))
+        perform(here.take(messages.Clean(5, 6), [], asker(3), 10.0))
         assert here.heard(5, 0) is not None
     assert here.heard(5, 3) is None
     here.heard(5, 2)
-    perform(here.take(messages.Clean(5, 0), [], Asked(2).asker, 10.0))
+    perform(here.take(messages.Clean(5, 0), [], asker(2), 10.0))
     assert 5 not in here.contexts
 
 
@@ -255,8 +247,8 @@ def test_kept_is_taken_only_of_a_context_that_has_begun_here() -> None:
     mine = here.create().number
     for number in (5, mine + 1):
         with pytest.raises(errors.AutogradError, match="which worker 1 has not begun"):
-            here.kept(messages.Kept(number), Asked(2).asker)
-    assert perform(here.kept(messages.Kept(mine), Asked(2).asker)) == [], "it is open"
+            here.kept(messages.Kept(number), asker(2))
+    assert perform(here.kept(messages.Kept(mine), asker(2))) == [], "it is open"
     assert told(here.release(mine)) == [(2, messages.Clean(mine, mine + 1))]
 
 
@@ -264,10 +256,10 @@ def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
     here = container()
     mine, theirs = here.create(), here.heard(5, 0)
     assert theirs is not None
-    perform(here.clean(messages.Clean(6, 7), Asked(2).asker))  # sent by worker 2, about contexts of worker 0
-    perform(here.clean(messages.Clean(mine.number, mine.number + 1), Asked(2).asker))
+    perform(here.clean(messages.Clean(6, 7), asker(2)))  # sent by worker 2, about contexts of worker 0
+    perform(here.clean(messages.Clean(mine.number, mine.number + 1), asker(2)))
     assert {*here.contexts} == {mine.number, 5}
-    perform(here.clean(messages.Clean(6, 7), Asked(0).asker))
+    perform(here.clean(messages.Clean(6, 7), asker(0)))
     assert {*here.contexts} == {mine.number}
 
 

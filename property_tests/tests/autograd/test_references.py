@@ -54,19 +54,14 @@ NO_FAULT, CRASH, OWNER_CRASH = (Slice(Model, {}, faults) for faults in ((), ("cr
 # fmt: off
 test_a_rule_that_the_runtime_breaks_is_a_disagreement = detected({
     "keeps no handle that it passes on": (NO_FAULT, References.fork, "self._passed[fork] = ref, to", "pass"),
-    "knows no fork that it passes": (NO_FAULT, References.fork, "self._share(ref, fork, to)", "pass"),
     # A worker that gets a handle from another user treats it as confirmed by the owner.
     "tells nobody": (NO_FAULT, References.join, "held.confirmed = peer == fork.owner", "held.confirmed = True"),
-    # The worker that passed the handle gets ACCEPTED before the owner has the fork.
-    "accepts at once": (NO_FAULT, References.join, "held = self.hold(fork)",
-                        "held = self.hold(fork); self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)"),
     # The owner does not accept a handle that arrives after the value was deleted, so its sender keeps the handle.
     "keeps for good": (CRASH, References.join, "me = self.agent.me",
                        "me = self.agent.me; fork.owner == me and self.owned(fork.reference)"),
     "drops silently": (NO_FAULT, References.dropped, "partial(self._tell, owner, Happened.DELETED, reference, fork)",
                        "int"),
     "keeps for the lost": (CRASH, References._peer_lost, "holder == peer", "False"),
-    "keeps what nobody holds": (NO_FAULT, References._unshare, "if not owned.forks", "if False"),
     # A handle that the owner has not confirmed stays unchanged when the owner is lost.
     "waits for an owner that is lost": (OWNER_CRASH, References._known_there, "held.failed = result", "return"),
     # A thread takes the id of its reference early: another thread's call with a larger id is sent before its own.

@@ -173,21 +173,6 @@ def times_and_leaves_gradients_off(one: torch.Tensor, other: torch.Tensor) -> to
     return made
 
 
-class Meets(torch.autograd.Function):
-    """Its backward waits until a second thread runs it too."""
-
-    both = threading.Barrier(2, timeout=SECONDS)
-
-    @staticmethod
-    def forward(ctx: Any, one: torch.Tensor) -> torch.Tensor:
-        return one * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        Meets.both.wait()
-        return gradient * 2
-
-
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda told: reported.append(told.exc_type))

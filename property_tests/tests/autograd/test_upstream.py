@@ -30,10 +30,13 @@ REPRESENTATIVE = [
         "worker_id", "rref_proxy_class", "worker_info_pickle", "all_gather", "rpc_barrier_subset",
         "stress_heavy_rpc_torchscript", "rref_get_future", "wait_all_timeout", "wait_all_multiple_call",
         "wait_all_raise_in_user_func", "wait_all_raise_in_body", "owner_rref_backward", "user_rref_backward",
-        "my_parameter_server", "async_class_rref_proxy_remote",
+        "my_parameter_server", "async_class_rref_proxy_remote", "async_function_chained",
+        "async_function_multi_fanout_remote", "remote_throw", "remote_with_exception", "rref_type_owner_non_blocking",
+        "rref_type_with_error_blocking",
     )),
     "DistOptimizerTest.test_dist_optim_exception",
     "TensorPipeAgentRpcTest.test_nested_rref_sparse",
+    "TensorPipeAgentRpcTest.test_rref_get_type_timeout_blocking",
 ]  # fmt: skip
 
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.futures import Future
 
-from trystate.impl.rpc.gathering import Gatherings, Ranks
-from trystate.impl.rpc.invocations import Invocations
+from trystate.impl.rpc.gathering import Gatherings
 from trystate.property_tests.support.rpc.worlds import world
 from trystate.rpc import PeerLost, RpcError, RpcTimeout
 
@@ -74,21 +73,11 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
         return [each.exception() or each.result() for each in begun]
 
 
-def each_gathers(calls: list[Invocations], ranks: Ranks, times: int = 1) -> list[Any]:
-    """Each worker gathers its rank, with `times` threads."""
-    return at_once([partial(calls[me].all_gather, me, ranks, None) for me in ranks] * times)
-
-
-def test_several_threads_of_each_worker_meet() -> None:
-    with world(3) as calls:
-        assert each_gathers(calls, ALL, times=4) == [{"A": 0, "B": 1, "C": 2}] * 12
-        assert each_gathers(calls, (1, 2)) == [{"B": 1, "C": 2}] * 2
-
-
 def test_late_workers_are_named_and_all_may_gather_again() -> None:
     with world(3) as calls:
         late = at_once([partial(calls[me].all_gather, me, ALL, 0.2) for me in (0, 1)])
         assert all(isinstance(error, RpcTimeout) for error in late)
         assert any("of A, B, C: C did not come" in str(error) for error in late), late
         assert not calls[0]._gatherings._rounds
-        assert each_gathers(calls, ALL) == [{"A": 0, "B": 1, "C": 2}] * 3
+        gather = [partial(calls[me].all_gather, me, ALL, None) for me in ALL] * 2  # two threads of each worker
+        assert at_once(gather) == [{"A": 0, "B": 1, "C": 2}] * 6

@@ -85,13 +85,6 @@ def test_the_type_of_a_value_is_asked_for_once(three: list[Invocations]) -> None
     with world(2, any_type) as calls:
         rref = calls[A].remote(B, f.Counter, (1,), None, None)
         assert rref.get_type() is f.Counter and rref.get_type(blocking=False) is rref.get_type(blocking=False)
-        assert rref.get_type(blocking=False).wait() is f.Counter
-        mine = own(calls[A], 1)
-        assert mine.get_type() is int and mine.get_type(blocking=False).wait() is int
-        with pytest.raises(RemoteError, match="KeyError: 'a key'"):
-            calls[A].remote(B, f.raise_key, (), None, None).get_type()
-        with pytest.raises(RpcTimeout, match=r"was not answered within 0.05 s"):
-            calls[A].remote(B, f.sleep, (0.5,), None, None).get_type(0.05)
 
 
 def test_a_future_says_when_the_owner_has_taken_in_the_call(three: list[Invocations]) -> None:
@@ -111,15 +104,6 @@ def test_the_future_of_a_call_that_was_never_taken_in_has_its_error() -> None:
         rref = calls[A].remote(B, f.both, (1,), None, None)
         with pytest.raises(PeerLost):
             rref.get_future().wait()
-
-
-def test_a_failed_remote_raises_where_it_is_fetched(three: list[Invocations]) -> None:
-    for to in (A, B):
-        rref = three[A].remote(to, f.raise_value, ("no value",), None, None)
-        with pytest.raises(ValueError, match="no value"):
-            rref.to_here()
-    with pytest.raises(ValueError, match="no value"):
-        three[A].remote(B, f.raise_value, ("no value",), None, None).rpc_sync().add()
 
 
 def test_waiting_for_a_value_ends_at_the_timeout(three: list[Invocations]) -> None:

@@ -229,12 +229,6 @@ def test_a_timeout_holds_and_its_late_answer_disturbs_nothing(three: list[Invoca
     assert three[A].sync(B, f.nothing, (), None, 0) is None  # torch's value for no timeout
 
 
-def all_end(threads: list[threading.Thread]) -> bool:
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    return not any(thread.is_alive() for thread in threads)
-
-
 def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait ends even if no thread will ever set the future."""
     monkeypatch.setattr(futures, "DELIVERY_SECONDS", 0.01)
@@ -249,7 +243,8 @@ def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypat
 
     waits = threading.Thread(target=wait, daemon=True)
     waits.start()
-    assert all_end([waits]) and found
+    waits.join(PATIENCE_SECONDS)
+    assert not waits.is_alive() and found
     future.arrived(Answer(b"", []))  # too late
     with pytest.raises(RpcTimeout):
         future.value()
