@@ -26,7 +26,7 @@ import torch.distributed as dist
 from trystate import cli
 from trystate.exits import Exit
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
-from trystate.model.checker.explicit.ranks import RankLost, Ranks
+from trystate.model.checker.explicit.ranks import Ranks
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import Agent
 from trystate.property_tests.adapters.torch_store.isolated import preload
@@ -277,15 +277,6 @@ def meeting(rank: int) -> int:
 
 def test_notes_and_states_arrive_on_real_ranks(start: Start) -> None:
     assert codes(start(3, meeting)) == [0] * 3
-
-
-def again(seconds: float, rank: int) -> int:
-    time.sleep(seconds * rank)
-    try:
-        with joined(3.0):
-            return 0
-    except RankLost:
-        return 1
 
 
 # ---- by night: under the launchers

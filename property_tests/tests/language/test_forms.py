@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,10 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
-from trystate.model.prover.sizes import any_size
 from trystate.page.contents import Choice
-from trystate.property_tests.harness.side_by_side import SideBySide
-from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.export import spin, tlc
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
-from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.data_forms import Mail, Slots
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
@@ -399,76 +394,3 @@ def test_a_step_shows_and_hands_over_what_it_chooses() -> None:
     wanted = ["chosen ∈ chosen1", "¬(2 ∈ chosen1)"]
     assert list(map(str, kernel.system.transition("invite").conditions[1:])) == wanted
     assert str(kernel.system.transition("tell").conditions[0]) == "invited[node[chosen.0]]"
-
-
-class Guests:
-    """A subject that keeps a list of guests. `forgets` is a mutant: it never invites the host."""
-
-    def __init__(self, forgets: bool) -> None:
-        self.forgets = forgets
-        self.reset()
-
-    def reset(self) -> None:
-        self.invited: set[int] = set()
-        self.host: int | None = None
-
-    def perform(self, name: str, given: tuple[Any, ...]) -> None:
-        if name == "invite":
-            self.host, guests = given
-            self.invited = {*guests} - ({self.host} if self.forgets else set())
-        elif name == "tell":
-            (source, dest), _ = given
-            self.invited = self.invited - {source} | {dest}
-
-    def can_refuse(self, name: str) -> bool:
-        return False
-
-    def observe(self) -> dict[str, Any]:
-        return {"host": self.host, **{f"invited[{k}]": k in self.invited for k in range(3)}}
-
-
-@pytest.mark.parametrize("forgets", [False, True])
-def test_a_subject_gets_the_choices_of_a_step(forgets: bool) -> None:
-    path = check(Choices()).verdict("all_went").run.path  # type: ignore[union-attr]
-    both = SideBySide(Interpreter(Choices()), Guests(forgets))
-    with pytest.raises(Disagreement, match="invited") if forgets else nullcontext():
-        for number, state in zip(path.steps, path.states[1:], strict=True):
-            both.take(Interpreter(Choices()).kernel.instances[number])
-            both.compare(state)
-
-
-class Switch(System):
-    """A lamp that never goes out."""
-
-    node = index(2)
-    lit = flag(per="node", initial=ANY)
-
-    @initial
-    def one_is_lit(self, s: S) -> Any:
-        """A lamp is lit."""
-        return any_(s.lit)
-
-    @transition()
-    def light(self, s: S, node: Expr) -> None:
-        """A lamp is lit."""
-        s.lit[node] = True
-
-    @sometimes()
-    def all_are_lit(self, s: S) -> Any:
-        """Each lamp is lit."""
-        return all_(s.lit)
-
-    @always(witness="all_are_lit")
-    def one_stays_lit(self, s: S) -> Any:
-        """A lamp is lit."""
-        return any_(s.lit)
-
-
-class Dark(Switch):
-    """The mutant: without the condition, all lamps may be dark at first."""
-
-    one_is_lit: Any = None
-
-
-def test_a_proof_assumes_the_condition_on_initial_states() -> None:
-    assert [proved(any_size(cls)).complete for cls in (Switch, Dark)] == [True, False]
