@@ -37,31 +37,6 @@ def assert_engines_agree(system: System) -> Report:
     return reports[-1]
 
 
-def assert_exports_agree(system: System, folder: Path) -> None:
-    """Spin and TLC count the states of the system and decide its properties as the engines do."""
-    report = check(system)
-    spin.require_spin()
-    assert spin.differences(report, spin.verify(promela(system), folder)) == []
-    always = [v.property.name for v in report.verdicts if v.property.form.name == "ALWAYS"]
-    seen = tlc.explore(tla(system, always, "Exported"), folder, tlc.tlc_jar())
-    assert (seen.violated, seen.states) == ("", report.exploration.distinct)
-
-
-def assert_page_agrees(system: System, engine: Path) -> None:
-    """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
-    data = exported([Choice.of(system, "named")])
-    pair = Pair(data, 0, system)
-    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
-    steps = [data["transitions"][k] for k in pair.written["transitions"]]
-    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
-    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
-    assert texts == list(map(str, trees))
-    assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
-    assert len(answer["states"]) == check(system).exploration.distinct
-    for found in answer["states"]:
-        assert found == pair.expected(pair.to_python(found["state"]))
-
-
 class Colour(enum.Enum):
     RED = "stop"
     AMBER = "wait"
@@ -288,12 +263,31 @@ def test_a_form_means_the_same_in_every_engine(cls: type[System]) -> None:
 
 @pytest.mark.parametrize("cls", FORMS)
 def test_a_form_means_the_same_on_the_page(cls: type[System], engine: Path) -> None:
-    assert_page_agrees(cls(), engine)
+    """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
+    system = cls()
+    data = exported([Choice.of(system, "named")])
+    pair = Pair(data, 0, system)
+    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
+    steps = [data["transitions"][k] for k in pair.written["transitions"]]
+    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
+    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
+    assert texts == list(map(str, trees))
+    assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
+    assert len(answer["states"]) == check(system).exploration.distinct
+    for found in answer["states"]:
+        assert found == pair.expected(pair.to_python(found["state"]))
 
 
 @pytest.mark.parametrize("cls", FORMS if NIGHTLY else FORMS[:1])
 def test_a_form_means_the_same_in_spin_and_tlc(cls: type[System], tmp_path: Path) -> None:
-    assert_exports_agree(cls(), tmp_path)
+    """Spin and TLC count the states of the system and decide its properties as the engines do."""
+    system = cls()
+    report = check(system)
+    spin.require_spin()
+    assert spin.differences(report, spin.verify(promela(system), tmp_path)) == []
+    always = [v.property.name for v in report.verdicts if v.property.form.name == "ALWAYS"]
+    seen = tlc.explore(tla(system, always, "Exported"), tmp_path, tlc.tlc_jar())
+    assert (seen.violated, seen.states) == ("", report.exploration.distinct)
 
 
 STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
