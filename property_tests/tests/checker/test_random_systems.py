@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import assume, event, given, note, settings
 
 from trystate.model.checker.check import check
+from trystate.model.checker.kernel import Instance
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
+from trystate.model.language import Kind
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import (
     AVAILABLE,
@@ -23,6 +28,8 @@ from trystate.property_tests.support.systems.random_meaning import (
 from trystate.property_tests.support.systems.random_systems import (
     MEMBERS,
     Declaration,
+    Step,
+    Variable,
     declarations,
     system,
 )
@@ -51,6 +58,22 @@ def decided(declared: Declaration, name: str = "response") -> bool:
 def test_liveness_is_decided_as_the_plans_say(declared: Declaration) -> None:
     for name in LIVE:
         assert decided(declared, name) is lively_holds(declared, MEMBERS, name)
+
+
+FLAG, SET = ("flag", ("up",)), ("set", 0, (("up",), ("flag", ("==", ("const", 0), ("const", 0)))))
+RISES = Declaration(
+    variables=(Variable("up", "flag", 0, 0, 1, (0,)),),
+    steps=(Step("environment", 0, True, ("not", FLAG), (SET,)),),
+    invariant=FLAG, witness=FLAG, change=FLAG, premise=("not", FLAG), goal=FLAG, rest=FLAG,
+)  # fmt: skip
+
+
+def test_a_fair_step_of_the_environment_happens_and_an_unfair_one_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfair = replace(RISES, steps=(replace(RISES.steps[0], fair=False),))
+    assert (decided(RISES), decided(unfair)) == (True, False)
+    assert (lively_holds(RISES, MEMBERS), lively_holds(unfair, MEMBERS)) == (True, False)
+    monkeypatch.setattr(Instance, "fair", property(lambda self: self.transition.kind is Kind.PROTOCOL))  # the mutant
+    assert decided(RISES) is not lively_holds(RISES, MEMBERS)
 
 
 @given(declarations(symmetric=True))
