@@ -13,6 +13,7 @@ import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.graph import _restricted, fair_region
 from trystate.model.checker.export.tla import tla
+from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.reference.engine import fair_parts
 from trystate.model.checker.symbolic.fairness import Region
 from trystate.model.checker.verdicts import Status
@@ -79,11 +80,54 @@ def test_a_property_that_holds_though_no_step_has_to_happen_is_reported(engine: 
     assert "holds: its premise is never true" in str(report)
 
 
-def test_a_property_with_a_bound_is_not_exported() -> None:
-    of = declared("@eventually(within=1)\ndef soon(self, s): 'At once.'; return s.lit", Lamp)()
-    with pytest.raises(UsageError, match="soon has a bound within=, which is not exported"):
-        tla(of, ["soon"])
-    assert "Properties with a bound are not exported: soon" in tla(of)[0]
+# A pedestrian pushes a button; the light turns green after two ticks of its clock, and birds fly by meanwhile.
+Light = declared(
+    """
+waits, green, ticks, birds = flag(), flag(), integer(0, 2), integer(0, 3)
+@environment()
+def push(self, s): 'The button is pushed.'; s.when(~s.waits, ~s.green); s.waits = True
+@environment()
+def fly(self, s): 'A bird flies by.'; s.when(s.birds < 3); s.birds += 1
+@transition()
+def tick(self, s): 'The clock ticks.'; s.when(s.waits, s.ticks < 2); s.ticks += 1; s.green = s.ticks == 2
+@terminal
+def at_last(self, s): return s.green
+@leads_to(within=(2, "tick"))
+def green_after_two_ticks(self, s): 'After two ticks it is green.'; return s.waits, s.green
+@leads_to(within=(1, "tick"))
+def green_after_one_tick(self, s): 'Not so.'; return s.waits, s.green
+@leads_to(within=5)
+def green_after_five_steps(self, s): 'There are three birds and two ticks.'; return s.waits, s.green
+@leads_to(within=4)
+def green_after_four_steps(self, s): 'Not so.'; return s.waits, s.green
+@leads_to(within=9)
+def pushed_soon(self, s): 'Not so: nobody need push.'; return ~s.waits, s.waits
+@eventually(within=(1, "push"))
+def green_after_a_push(self, s): 'Not so: nobody need push.'; return s.green
+@eventually(within=1)
+def nothing_happens_first(self, s): 'True at the start.'; return ~s.waits
+""",
+    System,
+)
+LATE = {"green_after_one_tick": ["tick"], "green_after_four_steps": ["fly", "fly", "fly", "tick"]}
+
+
+@every_engine
+def test_a_bound_counts_steps_or_the_steps_of_a_name(engine: str) -> None:
+    of = Light()
+    report = check(of, engine=engine)
+    violated = {v.property.name: v.run for v in report.violated}
+    assert [*violated] == [*LATE, "pushed_soon", "green_after_a_push"]
+    for name, last in LATE.items():
+        run = violated[name]
+        assert run is not None and run.loop is None
+        labels = [Kernel(of).instances[number].label for number in run.path.steps]
+        assert labels[0] == "push" and sorted(labels[1:]) == sorted(last)
+    assert all(run is None or run.loop is not None for name, run in violated.items() if name == "pushed_soon")
+    assert_runs_show_what_they_claim(report)
+    with pytest.raises(UsageError, match="green_after_one_tick has a bound within=, which is not exported"):
+        tla(of, ["green_after_one_tick"])
+    assert "Properties with a bound are not exported: green_after_two_ticks" in tla(of)[0]
 
 
 def fairly(system: type[System], step: str, fair: Fairness | None) -> type[System]:
