@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from trystate.model.checker.verdicts import Report
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.page.contents import Choice
+from trystate.property_tests.harness.side_by_side import SideBySide
+from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.export import spin, tlc
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
@@ -388,3 +391,39 @@ def test_a_step_shows_and_hands_over_what_it_chooses() -> None:
     wanted = ["chosen ∈ chosen1", "¬(2 ∈ chosen1)"]
     assert list(map(str, kernel.system.transition("invite").conditions[1:])) == wanted
     assert str(kernel.system.transition("tell").conditions[0]) == "invited[node[chosen.0]]"
+
+
+class Guests:
+    """A subject that keeps a list of guests. `forgets` is a mutant: it never invites the host."""
+
+    def __init__(self, forgets: bool) -> None:
+        self.forgets = forgets
+        self.reset()
+
+    def reset(self) -> None:
+        self.invited: set[int] = set()
+        self.host: int | None = None
+
+    def perform(self, name: str, given: tuple[Any, ...]) -> None:
+        if name == "invite":
+            self.host, guests = given
+            self.invited = {*guests} - ({self.host} if self.forgets else set())
+        elif name == "tell":
+            (source, dest), _ = given
+            self.invited = self.invited - {source} | {dest}
+
+    def can_refuse(self, name: str) -> bool:
+        return False
+
+    def observe(self) -> dict[str, Any]:
+        return {"host": self.host, **{f"invited[{k}]": k in self.invited for k in range(3)}}
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_subject_gets_the_choices_of_a_step(forgets: bool) -> None:
+    path = check(Choices()).verdict("all_went").run.path  # type: ignore[union-attr]
+    both = SideBySide(Interpreter(Choices()), Guests(forgets))
+    with pytest.raises(Disagreement, match="invited") if forgets else nullcontext():
+        for number, state in zip(path.steps, path.states[1:], strict=True):
+            both.take(Interpreter(Choices()).kernel.instances[number])
+            both.compare(state)
