@@ -86,7 +86,7 @@ class Channels(System):
 @pytest.mark.parametrize("engine", AVAILABLE)
 def test_a_sequence_means_what_a_list_means(engine: str) -> None:
     report = check(Channels(), engine=engine)
-    assert report.exploration.distinct == 85  # as with tuples in plain Python
+    assert report.exploration.distinct == 85  # tuples in plain Python give this number
     assert report.verdict("in_order").status is Status.HOLDS
     assert report.verdict("both_are_full").status is Status.HOLDS
 
