@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,13 @@ def dogs(agent: int) -> list[int]:
             if process.parent == agent and process.state != "Z" and b"watchdog.py" in line:
                 found.append(process.pid)
     return found
+
+
+def numbers(port: int) -> dict[str, float]:
+    """The metrics that are served on a port; none if it is free."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return {}
+    return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 from trystate.model.checker.check import ENGINES
@@ -110,6 +110,33 @@ def _spent(claim: Property, steps: list[str]) -> bool:
     """Whether these are as many steps as the bound of the property allows."""
     assert claim.within is not None, "a finite run refutes a property of liveness only if it has a bound"
     return claim.within.times == (steps.count(claim.within.step) if claim.within.step else len(steps))
+
+
+def renamed_plainly(of: System, state: State, names: dict[str, Any]) -> State:
+    """A renaming, cell by cell, by the names of cells and the meaning of their values."""
+    found = {}
+    for cell, value in zip(of.cells, state, strict=True):
+        dims = [names.get(d.name, range(d.size))[k] for d, k in zip(cell.slot.dims, cell.indices, strict=True)]
+        is_member = cell.sort.kind == "index" and cell.sort.name in names and value >= 0
+        found[cell.slot.name, tuple(dims)] = names[cell.sort.name][value] if is_member else value
+    return tuple(found[cell.key] for cell in of.cells)
+
+
+def orbits(of: System, states: set[State], names: tuple[str, ...]) -> set[State]:
+    """One state of each set of states that are equal under a renaming of the members of these indices."""
+    ways = [dict(zip(names, way, strict=True)) for way in product(*(permutations(range(of.sizes[n])) for n in names))]
+    return {min(renamed_plainly(of, state, way) for way in ways) for state in states}
+
+
+def reachable(of: System) -> set[State]:
+    """The states that the interpreter reaches."""
+    interpreter, found, todo = Interpreter(of), {*of.initial_states}, [*of.initial_states]
+    while todo:
+        for _, after in interpreter.successors(todo.pop()):
+            if after not in found:
+                found.add(after)
+                todo.append(after)
+    return found
 
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]

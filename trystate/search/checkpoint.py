@@ -166,6 +166,26 @@ def write(path: str, blocks: Iterable[Keys], dtype: Any, disk: Disk) -> KeysFile
     return KeysFile(path, entry, *_parted(index, np.dtype(dtype)), disk)
 
 
+def replace(disk: Disk, folder: str, name: str, new: str, text: str) -> None:
+    """Write a text as the file `new` of a folder, and rename it to `name`. The files before it are then on the disk.
+
+    Raises:
+        StorageFailed: the disk is full, or fails; a previous file of that name is still valid.
+    """
+    path, fd = os.path.join(folder, new), -1
+    try:
+        fd = disk.create(path)
+        disk.write(fd, text.encode(), 0)
+        disk.sync(fd)
+        disk.close(fd)
+        disk.sync_directory(folder)  # the names of the files, before the file that names them
+        disk.replace(os.path.join(folder, name), path)
+        disk.sync_directory(folder)
+    except OSError as error:
+        _discard(disk, fd, path)
+        raise StorageFailed(_failed("written", path, error)) from error
+
+
 def _discard(disk: Disk, fd: int, path: str) -> None:
     if fd < 0:
         return
@@ -354,19 +374,7 @@ class Directory:
         entries = {entry.name: entry for entry in files}
         body = {"fingerprint": self._fingerprint, "files": list(entries.values()), "content": content}
         text = json.dumps({"digest": _digest(body), "body": body})
-        new = os.path.join(self.path, NEW)
-        fd = -1
-        try:
-            fd = self._disk.create(new)
-            self._disk.write(fd, text.encode(), 0)
-            self._disk.sync(fd)
-            self._disk.close(fd)
-            self._disk.sync_directory(self.path)  # the names of the files, before the manifest that has them
-            self._disk.replace(os.path.join(self.path, MANIFEST), new)
-            self._disk.sync_directory(self.path)
-        except OSError as error:
-            _discard(self._disk, fd, new)
-            raise StorageFailed(_failed("written", new, error)) from error
+        replace(self._disk, self.path, MANIFEST, NEW, text)
         self.saved, self.entries = content, entries
         self._clean()
 

@@ -26,11 +26,11 @@ from collections.abc import Mapping, Sequence
 from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.ranks import RANKS_MAX, PartStorage, Ranks
-from trystate.model.checker.explicit.storage import Saved, StorageFailed
+from trystate.model.checker.explicit.storage import Saved
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import UsageError
 
-from .checkpoint import LOCK, Lock
+from .checkpoint import LOCK, Lock, replace
 from .spill import Spill, bytes_for_states
 
 GROUP, NEW, TOKEN = "ranks.json", "ranks.new", "token"
@@ -86,18 +86,7 @@ class RankSpill(Spill, PartStorage):
         return own
 
     def commit(self) -> None:
-        disk, new = self._disk or Disk(), os.path.join(self._root, NEW)
-        try:
-            fd = disk.create(new)
-            try:
-                disk.write(fd, json.dumps({"ranks": self._count}).encode(), 0)
-                disk.sync(fd)
-            finally:
-                disk.close(fd)
-            disk.replace(os.path.join(self._root, GROUP), new)
-            disk.sync_directory(self._root)
-        except OSError as error:
-            raise StorageFailed(f"stopped as {new} could not be written ({error.strerror or error})") from error
+        replace(self._disk or Disk(), self._root, GROUP, NEW, json.dumps({"ranks": self._count}))
 
     def forget(self) -> None:
         for other in self._others:

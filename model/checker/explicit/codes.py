@@ -40,9 +40,6 @@ _HALF = np.uint64(32)
 _ONE_WORD = Layout(())
 
 Words = NDArray[np.uint64]
-Output = tuple[
-    Rows | None, Columns, Columns
-]  # a taken step: rows of the chunk, the words there (if rows are given), words after the step
 
 
 def _ordered(column: Column, swapped: bool) -> Words:

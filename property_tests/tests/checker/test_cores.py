@@ -12,20 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.visited import Visited
 from trystate.model.checker.explicit.workers import Expansion, Workers
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import answers, tiny
 from trystate.search import cores
@@ -44,20 +40,6 @@ def begun(count: int, expand: Any = nothing) -> Iterator[Workers]:
     with Cores(count) as shared:
         shared.begin(expand, 0, lambda news: None)
         yield shared
-
-
-@given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=6), st.integers(1, 5))
-@settings(max_examples=examples(20))
-def test_ranges_have_every_key_once_and_equal_keys_together(values: list[list[int]], count: int) -> None:
-    runs = [np.array(sorted(run), np.int64) for run in values]
-    with tiny(), begun(count) as shared:
-        ranges = shared.cut(runs)
-    assert len(ranges) <= count
-    for number, run in enumerate(runs):
-        assert np.concatenate([of[number] for of in ranges]).tolist() == run.tolist()
-    held = [{key for run in of for key in run.tolist()} for of in ranges]
-    filled = [keys for keys in held if keys]
-    assert all(max(before) < min(after) for before, after in pairwise(filled))
 
 
 def number_of(level: int, chunk: Any) -> Expansion:

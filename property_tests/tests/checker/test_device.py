@@ -14,28 +14,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the tensors are torch's")
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trystate import registry
 from trystate.model.checker import engine as checker_engine
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited
-from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.workers import Workers
-from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import Mutant, replaced, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.runs import MANY, facts
-from trystate.property_tests.support.systems.engine_samples import ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import wide_declarations
@@ -147,33 +143,6 @@ def test_ctrl_c_ends_a_search_on_a_device(name: str) -> None:
 
 
 # ---- kernels
-
-
-WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 40 | k >> 2)
-
-
-def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
-    kernel = Kernel({1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words])
-    here = Layout(kernel.cells, kernel.constant_cells)
-    keys = here.keys(tuple(np.array([s[j % 3] for s in states], np.int64) for j in range(here.words))).copy()
-    for name in DEVICES:
-        there = TensorLayout(kernel.cells, kernel.constant_cells, "", Device(name))
-        sent = there.sent(keys)
-        assert there.fetched(sent).tobytes() == keys.tobytes()
-        expected = here.sort_unique(keys.copy())
-        assert there.fetched(there.sort_unique(sent)).tobytes() == expected.tobytes()
-        part = expected[::some].copy()
-        at, found = here.find(keys, part)
-        at_there, found_there = there.find(sent, there.sent(part))
-        assert found_there.tolist() == found.tolist()
-        assert at_there[found_there].tolist() == at[found].tolist()
-
-
-@given(st.integers(1, 3), st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=30), st.integers(1, 30))
-@settings(max_examples=examples(20))
-def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
-    """Keys have many words that differ in few bits, so each word decides some comparison."""
-    assert_sorted_and_found_as_by_numpy(words, states, some)
 
 
 # ---- refusals

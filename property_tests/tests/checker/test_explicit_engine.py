@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,23 +21,15 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
-from trystate.model.language import Expr, System, integer
+from trystate.model.language import Expr, System
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import (
     assert_is_a_fair_lasso,
     assert_is_a_run,
-    assert_runs_show_what_they_claim,
-    facts,
 )
 from trystate.property_tests.support.systems.declarations import declared
-from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-
-SMALL: list[Callable[[], System]] = [
-    lambda: TwoPhaseCommit(rm=3), lambda: TwoPhaseCommit(rm=4), lambda: TwoWords(rm=2), lambda: ThreeWords(rm=3),
-    lambda: Ring(node=2), lambda: Ring(node=2, faults=["loss"]),
-]  # fmt: skip
 
 
 def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Exploration]:
@@ -46,39 +38,10 @@ def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Explorati
     return searcher, searcher.explore([replace(watch, path=True) for watch in watches(kernel)])
 
 
-def assert_same(system: System) -> None:
-    """Both have the same counts and the same finds at the same distance, and every run shows its claim."""
-    plain, explicit = (check(system, engine=engine) for engine in ("interpret", "explicit"))
-    assert facts(explicit) == facts(plain)
-    assert_runs_show_what_they_claim(explicit)
-
-
-@pytest.mark.parametrize("make", SMALL)
-def test_finds_and_lassos_are_as_short_as_those_of_the_reference(make: Callable[[], System]) -> None:
-    assert_same(make())
-    assert_lassos_agree(make())
-
-
 @given(declarations())
 @settings(max_examples=examples(10))
 def test_lassos_of_random_systems_are_as_short_as_those_of_the_reference(declared: Declaration) -> None:
     assert_lassos_agree(system(declared))
-
-
-@pytest.mark.parametrize("words", [1, 2, 3])
-def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
-    rng = random.Random(words)
-    edge = [0, 1, 2, (1 << 61) - 1, 1 << 60, 1 << 52, (1 << 52) - 1, 0x7FF << 50]
-    layout = Layout(type("Wide", (System,), {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)})().cells)
-    states = [tuple(rng.choice([*edge, rng.getrandbits(61)]) for _ in range(words)) for _ in range(3000)]
-    keys = layout.sort_unique(layout.keys(layout.pack(states)).copy())
-    assert layout.words == words
-    unpacked = [layout.unpack(layout.words_of(keys, row)) for row in range(len(keys))]
-    assert sorted(unpacked) == sorted(set(states))
-    _, there = layout.find(layout.keys(layout.pack(states)), keys)
-    assert there.all()
-    _, there = layout.find(layout.keys(layout.pack([unpacked[7]])), np.delete(keys, 7))
-    assert not there.any()
 
 
 def assert_words_are_sorted_and_seen() -> None:

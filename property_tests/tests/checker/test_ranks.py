@@ -14,19 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import partitioned, paths
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
-from trystate.model.checker.explicit.ranks import RankLost, owners, parted
+from trystate.model.checker.explicit.ranks import RankLost, owners
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.verdicts import Report
 from trystate.model.language import Form, System
-from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.engine_samples import Ring
@@ -158,18 +155,6 @@ def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(
 
 
 # ---- owners
-
-
-@given(st.lists(st.integers(0, 1 << 60), max_size=60), st.integers(1, 9))
-@settings(max_examples=examples(20))
-def test_parts_have_every_key_once_in_order_and_equal_keys_have_one_owner(values: list[int], count: int) -> None:
-    layout = Layout(Kernel(TwoPhaseCommit(rm=2)).cells)
-    keys = np.array(sorted(values), np.int64)
-    parts = parted(layout, keys, count)
-    assert len(parts) == count and sorted(np.concatenate(parts).tolist()) == keys.tolist()
-    for rank, part in enumerate(parts):
-        assert part.tolist() == sorted(part.tolist())
-        assert set(owners(layout, part, count).tolist()) <= {rank}
 
 
 def test_owners_are_the_same_in_every_release() -> None:

@@ -166,8 +166,11 @@ def verdict_of(built: System, *scenes: Scene) -> Verdict:
     return played(built, Property("told", Form.SCENARIO, "", "", "", scenes=scenes))
 
 
-def assert_a_scenario_is_a_walk(built: System, random: Random) -> None:
+@settings(max_examples=examples(10))
+@given(declarations(), st.randoms(use_true_random=False))
+def test_a_scenario_of_any_system_is_a_walk_through_it(declared: Declaration, random: Random) -> None:
     """A walk is possible as a scenario, and each step after it is possible or refused as in the walk."""
+    built = system(declared)
     walk = Walk(built, random.randrange(len(built.initial_states)))
     walk.wander(4, random)
     taken = Scene("here", walk.labels)
@@ -183,9 +186,3 @@ def assert_a_scenario_is_a_walk(built: System, random: Random) -> None:
         if label not in allowed:
             assert f"{label} is not enabled: {walk.steps.why_not(instance, walk.state).why}" in verdict.reason
             assert verdict.run is not None and verdict.run.path.states == tuple(stop.state for stop in walk.stops)
-
-
-@settings(max_examples=examples(10))
-@given(declarations(), st.randoms(use_true_random=False))
-def test_a_scenario_of_any_system_is_a_walk_through_it(declared: Declaration, random: Random) -> None:
-    assert_a_scenario_is_a_walk(system(declared), random)

@@ -25,23 +25,9 @@ from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, system
-from trystate.property_tests.support.systems.wide_systems import Starts, TooWide, Totals, wide_declarations
+from trystate.property_tests.support.systems.wide_systems import Starts, TooWide, wide_declarations
 
-every_engine = pytest.mark.parametrize("engine", [*AVAILABLE, "auto"])
 SMALL = Limits(states=1_000, memory_bytes=1 << 27, seconds=30.0)
-
-
-@every_engine
-def test_a_sum_beyond_int64_is_exact(engine: str) -> None:
-    if engine == "symbolic":
-        pytest.importorskip("dd.cudd", reason="the levels of these diagrams are more than Python has frames")
-    report = check(Totals(), engine=engine)
-    assert report.exploration.distinct == 2
-    assert {v.property.name: v.status for v in report.verdicts if v.property.name != "deadlock_freedom"} == {
-        "all_together": Status.HOLDS,
-        "the_total_is_not_negative": Status.HOLDS,
-        "the_difference_is_not_negative": Status.HOLDS,
-    }
 
 
 def test_a_field_larger_than_a_word_is_refused_and_auto_goes_elsewhere() -> None:

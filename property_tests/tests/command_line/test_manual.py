@@ -131,15 +131,6 @@ def answers(module: str) -> set[Exit]:
     return found.union(*(answers(name) for name in beside if name and name not in cli.COMMANDS))
 
 
-def assert_the_codes_are_exits(page: Page) -> None:
-    assert {*USUAL} == {*Exit}
-    for code, text in page.exits.items():
-        assert Exit(code) in USUAL
-        assert text != USUAL[code], f"{code} means the usual: leave it out"
-    assert named(page) <= {*Exit}
-    assert [int(code) for code in re.findall(r"^  (\d+) +\S", page.epilog.partition("examples:")[0], re.M)] == [*Exit]
-
-
 @pytest.mark.parametrize("module", sorted({*cli.COMMANDS.values()}))
 def test_each_code_that_a_command_answers_with_is_explained_on_its_page(module: str) -> None:
     names = [name for name, of in cli.COMMANDS.items() if of == module]
@@ -149,7 +140,13 @@ def test_each_code_that_a_command_answers_with_is_explained_on_its_page(module: 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_each_exit_code_of_a_page_is_one(name: str) -> None:
-    assert_the_codes_are_exits(PAGES[name])
+    page = PAGES[name]
+    assert {*USUAL} == {*Exit}
+    for code, text in page.exits.items():
+        assert Exit(code) in USUAL
+        assert text != USUAL[code], f"{code} means the usual: leave it out"
+    assert named(page) <= {*Exit}
+    assert [int(code) for code in re.findall(r"^  (\d+) +\S", page.epilog.partition("examples:")[0], re.M)] == [*Exit]
 
 
 # ---- single options and texts

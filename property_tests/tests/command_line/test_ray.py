@@ -33,7 +33,7 @@ def written(folder: Path = Path("trystate-report")) -> dict[str, str]:
     }
 
 
-def the_report_is_that_of_processes(command: Command, plan: Any) -> None:
+def test_the_report_is_that_of_processes(command: Command, plan: Any) -> None:
     plan(*THREE)
     assert command("verify", "--all", "--jobs", "2")[0] == Exit.OK
     expected = written()
@@ -42,10 +42,6 @@ def the_report_is_that_of_processes(command: Command, plan: Any) -> None:
     found = written()
     assert found.keys() == expected.keys() and len(found) > 5
     assert [name for name in found if found[name] != expected[name] and not name.endswith(".md")] == []
-
-
-def test_the_report_is_that_of_processes(command: Command, plan: Any) -> None:
-    the_report_is_that_of_processes(command, plan)
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_the_extra_leaves_every_torch_of_the_range_alone() -> None:
     assert torch == f"torch>={torch_release.OLDEST}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/deploy.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/deploy.md", "docs/releases.md"])
 def test_the_pages_name_the_range(page: str) -> None:
     named = NAMED.findall((CHECKOUT / page).read_text(encoding="utf-8"))
     assert named

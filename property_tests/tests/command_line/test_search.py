@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -25,14 +24,13 @@ import torch.distributed as dist
 
 from trystate import cli
 from trystate.exits import Exit
+from trystate.model.checker.explicit import packing
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
-from trystate.model.checker.explicit.ranks import RankLost, Ranks
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import Agent
 from trystate.property_tests.adapters.torch_store.isolated import preload
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.search import ranks, spill
-from trystate.search.ranks import joined
 
 preload("trystate.commands.search", "trystate.property_tests.support.mutants")
 
@@ -93,6 +91,7 @@ def searching(*words: str, plant: Callable[[int], None] | None = None) -> Do:
 
 def search(words: tuple[str, ...], plant: Callable[[int], None] | None, rank: int) -> int:
     spill.SAVE_SECONDS = -1.0  # saves a checkpoint at each level
+    ranks.FRAME, ranks.PIECE_KEYS, packing.WORD_BITS = 64, 9, 12  # long notes, many pieces, states of several words
     if plant is not None:
         plant(rank)
     return cli.run(["search", "--timeout", str(LIMIT), *words])
@@ -243,49 +242,6 @@ def test_a_process_that_waits_in_gloo_ends_with_its_exit_code() -> None:
     given_up = f"{wait}\ntry: ranks._within(0.1, held.wait)\nexcept RuntimeError as error: print(error)"
     ended = subprocess.run([sys.executable, "-c", given_up], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (Exit.INCOMPLETE, "not all ranks are connected\n"), ended.stderr
-
-
-# ---- notes and states between real ranks
-
-
-def assert_meet(mine: Ranks) -> None:
-    """Notes of any size and states of any width arrive at the right ranks."""
-    for size in (0, 1, ranks.FRAME, 3 * ranks.FRAME):
-        notes = mine.told([mine.rank, "x" * (size * (mine.rank + 1))])
-        assert notes == [[rank, "x" * (size * (rank + 1))] for rank in range(mine.count)]
-    rng = np.random.default_rng(7)
-    for dtype in (np.int64, np.complex128, "U6"):
-        words = np.dtype(dtype).itemsize // 8
-        for most in (0, 1, 5, 40):
-            table = [[int(n) for n in rng.integers(0, most + 1, mine.count)] for _ in range(mine.count)]
-            parts = [made(mine.rank, to, n, words).view(dtype) for to, n in enumerate(table[mine.rank])]
-            came = [key for piece in mine.swapped(parts) for key in piece.view(np.int64).tolist()]
-            due = [made(of, mine.rank, table[of][mine.rank], words).tolist() for of in range(mine.count)]
-            assert sorted(came) == sorted(key for keys in due for key in keys)
-
-
-def made(of: int, to: int, count: int, words: int) -> Any:
-    return np.arange(count * words, dtype=np.int64) + (100 * of + to) * 1_000
-
-
-def meeting(rank: int) -> int:
-    ranks.PIECE_KEYS = 9
-    with joined(2.0) as mine:
-        assert_meet(mine)
-    return 0
-
-
-def test_notes_and_states_arrive_on_real_ranks(start: Start) -> None:
-    assert codes(start(3, meeting)) == [0] * 3
-
-
-def again(seconds: float, rank: int) -> int:
-    time.sleep(seconds * rank)
-    try:
-        with joined(3.0):
-            return 0
-    except RankLost:
-        return 1
 
 
 # ---- by night: under the launchers

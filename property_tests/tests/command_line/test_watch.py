@@ -25,7 +25,7 @@ from trystate.monitor.live import Live
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
 from trystate.property_tests.adapters.jobs import Job, Server, eventually
-from trystate.property_tests.support.metrics import numbers
+from trystate.property_tests.support.agents import numbers
 from trystate.property_tests.tests.command_line.setting import Command, says
 from trystate.store import TCPStore, TCPStoreServer
 

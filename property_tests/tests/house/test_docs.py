@@ -173,12 +173,6 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/concepts.md"])
-def test_the_first_pages_lead_to_the_counting_of_gradients_in_fast(page: str) -> None:
-    links = LINK.findall((CHECKOUT / page).read_text(encoding="utf-8"))
-    assert ("backward-fast", "autograd.md") in {(anchor, Path(name).name) for name, anchor in links}
-
-
 def test_a_page_installs_the_package_from_the_checkout() -> None:
     for path in DOCUMENTS:  # extras of the installed package need no index with the package
         extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))

@@ -57,27 +57,6 @@ def test_a_property_that_does_not_exist_is_found(tool: Any) -> None:
     assert [*unknown(changed)] == ["torch: live_nodes_leave"]
 
 
-def test_the_page_has_the_table_of_today(tool: Any) -> None:
-    """The gate compares every cell with a report; here are the titles, the reasons, the requests and the proofs."""
-    rows, protocols = tool.declared()
-    page = (DOCS / "protocols.md").read_text(encoding="utf-8")
-    lines = [re.split(r" ?\| ?", line)[1:-1] for line in page.partition("<!-- generated: end")[0].splitlines()
-             if line.startswith("|")]  # fmt: skip
-    shown: dict[str, list[str]] = {}
-    for line in lines:
-        shown.setdefault(line[0], []).extend(line[1:])
-    assert shown[""] == [one["title"] for one in protocols.values()]
-    proofs = json.loads((DOCS.parent / "trystate" / "proofs.json").read_text(encoding="utf-8"))
-    for key, title in rows.items():
-        for one, cell in zip(protocols.values(), shown[title], strict=True):
-            system, edition = tool.system_of(one)
-            proved = isinstance(one[key], list) and {*one[key]} <= {*proofs.get(f"{system.__name__} {edition}", ())}
-            assert (cell == "holds for any size") == proved, (title, cell)
-            assert cell.startswith("*not part of it*: ") == isinstance(one[key], str), (title, cell)
-    (requests,) = (cells for name, cells in shown.items() if name.startswith("Requests"))
-    assert requests == [tool._requests(one) for one in protocols.values()]
-
-
 def test_a_cell_shows_the_worst_of_its_verdicts(tool: Any, tmp_path: Path) -> None:
     run = next(run for run in registry.plan() if run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=2"))
     sizes = ["--nodes", "2", "--min", "1", "--max", "2"]

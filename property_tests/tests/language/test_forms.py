@@ -17,14 +17,12 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
-from trystate.model.prover.sizes import any_size
 from trystate.page.contents import Choice
 from trystate.property_tests.harness.side_by_side import SideBySide
 from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.export import spin, tlc
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
-from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.data_forms import Mail, Slots
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
@@ -40,31 +38,6 @@ def assert_engines_agree(system: System) -> Report:
     assert len({*found}) == 1, dict(zip(AVAILABLE, found, strict=True))
     assert len({tuple((v.property.name, v.status) for v in r.verdicts) for r in reports}) == 1
     return reports[-1]
-
-
-def assert_exports_agree(system: System, folder: Path) -> None:
-    """Spin and TLC count the states of the system and decide its properties as the engines do."""
-    report = check(system)
-    spin.require_spin()
-    assert spin.differences(report, spin.verify(promela(system), folder)) == []
-    always = [v.property.name for v in report.verdicts if v.property.form.name == "ALWAYS"]
-    seen = tlc.explore(tla(system, always, "Exported"), folder, tlc.tlc_jar())
-    assert (seen.violated, seen.states) == ("", report.exploration.distinct)
-
-
-def assert_page_agrees(system: System, engine: Path) -> None:
-    """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
-    data = exported([Choice.of(system, "named")])
-    pair = Pair(data, 0, system)
-    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
-    steps = [data["transitions"][k] for k in pair.written["transitions"]]
-    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
-    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
-    assert texts == list(map(str, trees))
-    assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
-    assert len(answer["states"]) == check(system).exploration.distinct
-    for found in answer["states"]:
-        assert found == pair.expected(pair.to_python(found["state"]))
 
 
 class Colour(enum.Enum):
@@ -293,12 +266,31 @@ def test_a_form_means_the_same_in_every_engine(cls: type[System]) -> None:
 
 @pytest.mark.parametrize("cls", FORMS)
 def test_a_form_means_the_same_on_the_page(cls: type[System], engine: Path) -> None:
-    assert_page_agrees(cls(), engine)
+    """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
+    system = cls()
+    data = exported([Choice.of(system, "named")])
+    pair = Pair(data, 0, system)
+    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
+    steps = [data["transitions"][k] for k in pair.written["transitions"]]
+    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
+    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
+    assert texts == list(map(str, trees))
+    assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
+    assert len(answer["states"]) == check(system).exploration.distinct
+    for found in answer["states"]:
+        assert found == pair.expected(pair.to_python(found["state"]))
 
 
 @pytest.mark.parametrize("cls", FORMS if NIGHTLY else FORMS[:1])
 def test_a_form_means_the_same_in_spin_and_tlc(cls: type[System], tmp_path: Path) -> None:
-    assert_exports_agree(cls(), tmp_path)
+    """Spin and TLC count the states of the system and decide its properties as the engines do."""
+    system = cls()
+    report = check(system)
+    spin.require_spin()
+    assert spin.differences(report, spin.verify(promela(system), tmp_path)) == []
+    always = [v.property.name for v in report.verdicts if v.property.form.name == "ALWAYS"]
+    seen = tlc.explore(tla(system, always, "Exported"), tmp_path, tlc.tlc_jar())
+    assert (seen.violated, seen.states) == ("", report.exploration.distinct)
 
 
 STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
@@ -435,40 +427,3 @@ def test_a_subject_gets_the_choices_of_a_step(forgets: bool) -> None:
         for number, state in zip(path.steps, path.states[1:], strict=True):
             both.take(Interpreter(Choices()).kernel.instances[number])
             both.compare(state)
-
-
-class Switch(System):
-    """A lamp that never goes out."""
-
-    node = index(2)
-    lit = flag(per="node", initial=ANY)
-
-    @initial
-    def one_is_lit(self, s: S) -> Any:
-        """A lamp is lit."""
-        return any_(s.lit)
-
-    @transition()
-    def light(self, s: S, node: Expr) -> None:
-        """A lamp is lit."""
-        s.lit[node] = True
-
-    @sometimes()
-    def all_are_lit(self, s: S) -> Any:
-        """Each lamp is lit."""
-        return all_(s.lit)
-
-    @always(witness="all_are_lit")
-    def one_stays_lit(self, s: S) -> Any:
-        """A lamp is lit."""
-        return any_(s.lit)
-
-
-class Dark(Switch):
-    """The mutant: without the condition, all lamps may be dark at first."""
-
-    one_is_lit: Any = None
-
-
-def test_a_proof_assumes_the_condition_on_initial_states() -> None:
-    assert [proved(any_size(cls)).complete for cls in (Switch, Dark)] == [True, False]

@@ -39,6 +39,8 @@ def step(body: str) -> str:
 STEPS = {
     "if s.seen[node]: s.level = 1": "the symbolic value seen[node] was used as a Python bool … ite() instead of if",
     "s.when(s.seen[node] and s.level > 0)": "the symbolic value seen[node] was used as a Python bool",
+    "s.when(0 < s.level < 2)": "the symbolic value 0 < level was used as a Python bool",
+    "s.when(s.mood in (Mood.CALM, Mood.CROSS))": "the symbolic value mood = CALM was used as a Python bool",
     "helper = lambda: not s.seen[0]  # here\ns.when(helper())": "the symbolic value seen[0] was used",
     "s.levle = 2": "unknown field 'levle', did you mean 'level'?",
     "s.when(s.xyzzy)": "unknown field 'xyzzy': the system has mood, level, seen, knows",

@@ -24,7 +24,7 @@ from trystate.monitor.sources import tailed
 from trystate.monitor.torch_state import TorchNode, TorchState
 from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Times, Watch
 from trystate.property_tests.adapters.our_rendezvous.parts import changed
-from trystate.property_tests.support.metrics import numbers
+from trystate.property_tests.support.agents import numbers
 from trystate.store import TCPStoreServer
 
 SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)

@@ -175,13 +175,10 @@ def params(condition: Question, size: int, random: Random) -> dict[Expr, int]:
 
 
 def test_a_law_is_true_of_each_finite_state_and_a_formula_equals_its_tree(case: Case) -> None:
-    assert_laws_hold(*case)
-
-
-def assert_laws_hold(claims: Claims, conditions: list[Question], states: int = STATES, most: int = LAWS) -> None:
+    claims, conditions = case
     random = Random(0)
     laws = 0
-    for _ in range(states):
+    for _ in range(STATES):
         condition, size = random.choice(conditions), random.choice((1, 2, 3))
         formulas = formulas_of(claims, condition)
         formula = formulas(condition.goal)
@@ -190,10 +187,10 @@ def assert_laws_hold(claims: Claims, conditions: list[Question], states: int = S
         finite = Finite(formulas, state, env, size)
         assert finite(formula) == bool(value(condition.goal, state, env, size))
         assert finite(guard) == bool(value(condition.guard, state, env, size))
-        for name, law in random.sample(formulas.laws, min(most, len(formulas.laws))):
+        for name, law in random.sample(formulas.laws, min(LAWS, len(formulas.laws))):
             laws += 1
             assert finite(law), (name, law)
-    assert laws > states
+    assert laws > STATES
 
 
 @pytest.mark.parametrize(
