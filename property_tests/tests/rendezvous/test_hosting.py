@@ -1,24 +1,32 @@
-"""Jobs at one endpoint: no job of ours takes the store from another one, and nodes follow the model.
+"""Jobs at one endpoint, at once and one after the other: no job of ours harms another one, and nodes follow the model.
 
 Every property is violated by a model that is wrong in one place, and the replay detects a wrong node.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, partialmethod
 from multiprocessing.connection import Connection
+from typing import Any
 from unittest import mock
 
 import pytest
 
 pytest.importorskip("torch", reason="nodes are torch's")
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+
 from trystate.impl.rendezvous import hosting as runtime
-from trystate.model.rendezvous import hosting
+from trystate.impl.rendezvous.engine import Engine
+from trystate.impl.rendezvous.observer import Observer
+from trystate.model.nvrx.vocabulary import Edition as OfNvrx
+from trystate.model.rendezvous import hosting, successive
 from trystate.model.rendezvous.hosting import SharedEndpoints
+from trystate.model.rendezvous.successive import Launcher, SuccessiveJobs
 from trystate.model.rendezvous.vocabulary import Edition
+from trystate.property_tests.adapters import successive as jobs
 from trystate.property_tests.adapters.our_rendezvous.hosting import every_edge, our_node
 from trystate.property_tests.adapters.torch_rendezvous.hosting import compare
-from trystate.property_tests.support.mutants import wrong
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, wrapped, wrong
 from trystate.property_tests.support.nightly import by_verify
 from trystate.property_tests.support.pinned import model_tests, of_plan
 
@@ -34,6 +42,17 @@ MUTANTS = (
 # fmt: on
 
 TestModel = model_tests(of_plan(SharedEndpoints), MUTANTS, of_plan(SharedEndpoints))
+
+NeverRemoves = wrong("NeverRemoves", successive.Ours, is_gone=lambda self, s, n: s.silent != s.silent)
+FAULTS = ("kill", "cut")
+SUCCESSIVE = sorted(of_plan(SuccessiveJobs), key=lambda asked: asked.edition is Edition.TRYSTATE)
+TestSuccessive = model_tests(SUCCESSIVE, (
+    ("never_silently_done", wrong("EndsWell", successive.Ours, of_refusal=lambda *_: Launcher.UNTRAINED), "node=2", ()),
+    ("no_job_closes_a_later_one", wrong("MayClose", successive.Ours, may_close=lambda *_: True), "node=2", FAULTS),
+    ("who_starts_is_answered", NeverRemoves, "node=2", FAULTS),
+    ("a_killed_job_can_be_started_again", NeverRemoves, "node=2", FAULTS),
+    ("deadlock_freedom", NeverRemoves, "node=2", FAULTS),
+), of_plan(SuccessiveJobs, most=500))  # fmt: skip
 
 
 @by_verify
@@ -52,3 +71,40 @@ def broken(unused: bool, line: Connection, job: int, port: int) -> None:
 def test_a_node_that_breaks_a_rule_is_a_disagreement(unused: bool) -> None:
     system = SharedEndpoints(edition=Edition.TRYSTATE)
     assert compare(system, partial(broken, unused), lambda _: None, stop_after=1).disagreements
+
+
+# ---- one after the other
+
+OF_NVRX = OfNvrx.NVRX
+needs_nvrx = pytest.mark.skipif(not jobs.has_nvrx(), reason="NVRx's file is not here, or is of another edition")
+needing = partial(pytest.param, marks=needs_nvrx)
+
+
+@by_verify
+@pytest.mark.parametrize(("edition", "edges"), [(Edition.TORCH, 986), (Edition.TRYSTATE, 870), needing(OF_NVRX, 289)])
+def test_the_nodes_of_two_jobs_do_what_the_model_says(edition: Any, edges: int) -> None:
+    outcome = jobs.every_edge(edition, lambda _: None)
+    assert (outcome.disagreements, outcome.compared) == ((), edges)
+
+
+def reads_one_slot(load: Any) -> Any:
+    def changed(*given: Any) -> Any:
+        module = load(*given)
+        of = module._RendezvousBarrierState
+        inner = of.get_all_participants
+        of.get_all_participants = lambda self, total_participants, **more: inner(self, 1, **more)
+        return module
+
+    return changed
+
+
+@pytest.mark.parametrize(("edition", "mutant"), [
+    (Edition.TORCH, replaced(dr, "_remove_participant_epilogue", lambda *_: None)),
+    (Edition.TORCH, replaced(dr._RendezvousCloseOp, "__call__", lambda *_: dr._Action.FINISH)),
+    (Edition.TRYSTATE, replaced(Observer, "watched", lambda *_: ())),
+    (Edition.TRYSTATE, wrapped(Engine, "close", lambda inner: partialmethod(inner, anyway=True))),
+    needing(OF_NVRX, wrapped(jobs.nodes, "load", reads_one_slot)),
+])  # fmt: skip
+def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Any, mutant: Mutant) -> None:
+    with planted(mutant):
+        assert jobs.every_edge(edition, lambda _: None, stop_after=1).disagreements
