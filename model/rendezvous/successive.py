@@ -72,7 +72,7 @@ class SuccessiveJobs(System):
         """The store has the mark and the round."""
         return served("store", "mark complete listed silent")
 
-    launcher = machine_of(at, "A node.")
+    job_node = machine_of(at, "A node of one of the two jobs.")
 
     # ---- helpers
 

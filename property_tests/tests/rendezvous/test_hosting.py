@@ -18,6 +18,9 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from trystate.impl.rendezvous import hosting as runtime
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.observer import Observer
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.walks import after
+from trystate.model.language.systems import State
 from trystate.model.nvrx.vocabulary import Edition as OfNvrx
 from trystate.model.rendezvous import hosting, successive
 from trystate.model.rendezvous.hosting import SharedEndpoints
@@ -28,7 +31,7 @@ from trystate.property_tests.adapters.our_rendezvous.hosting import every_edge, 
 from trystate.property_tests.adapters.torch_rendezvous.hosting import compare
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, wrapped, wrong
 from trystate.property_tests.support.nightly import by_verify
-from trystate.property_tests.support.pinned import model_tests, of_plan
+from trystate.property_tests.support.pinned import DOCS, model_tests, of_plan
 
 # fmt: off
 MUTANTS = (
@@ -108,3 +111,38 @@ def reads_one_slot(load: Any) -> Any:
 def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Any, mutant: Mutant) -> None:
     with planted(mutant):
         assert jobs.every_edge(edition, lambda _: None, stop_after=1).disagreements
+
+
+TRAINS = "start(0) start(1) look(0) look(1) look(0) meet"
+BEFORE = {
+    "has ended": f"{TRAINS} succeed(0) succeed(1)", "was killed while it trained": f"{TRAINS} kill",
+    "was killed while its nodes joined": "start(0) look(0) kill",
+}  # fmt: skip
+SAYS = {"TRAINING": "trains", "FAILED": "error", "UNTRAINED": "exit code 0", "WAITING": "waits", "QUEUED": "waits"}
+
+
+def ends_of_later(edition: Any, before: str) -> set[str]:
+    """Where the nodes of the later job come to rest, in words, unless their workers end or they are killed."""
+    system = SuccessiveJobs(edition=edition, faults=("kill",))
+    interpreter, todo = Interpreter(system), [after(system, f"{before} start(2) start(3)")]
+    found, ends = {*todo}, set[State]()
+    while todo:
+        state = todo.pop()
+        steps = ((instance.transition.name, next) for instance, next in interpreter.successors(state))
+        further = {next for name, next in steps if name in ("look", "meet", "time_out", "expire")}
+        ends |= set() if further else {state}
+        todo += further - found
+        found |= further
+    cells = [system.positions[f"at[{n}]"] for n in (2, 3)]
+    return {SAYS[system.cells[cell].sort.show(state[cell])] for state in ends for cell in cells}
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel has no docs")
+def test_the_table_of_a_job_that_is_started_again_is_the_models() -> None:
+    lines = (DOCS / "nvrx.md").read_text(encoding="utf-8").splitlines()
+    split = (line.strip("| ").split(" | ") for line in lines)
+    rows = {cells[0]: cells[1:] for cells in split if cells[0] in BEFORE}
+    assert rows.keys() == BEFORE.keys()
+    for before, cells in rows.items():
+        for edition, cell in zip((OF_NVRX, Edition.TORCH, Edition.TRYSTATE), cells, strict=True):
+            assert {word for word in SAYS.values() if word in cell} == ends_of_later(edition, BEFORE[before]), cell
