@@ -49,9 +49,10 @@ class Launcher(enum.Enum):
     KILLED = "was killed"
 
 
-JOINING = (Launcher.WAITING, Launcher.QUEUED, Launcher.JOINED, Launcher.MEETING)
-GONE = (Launcher.KILLED, Launcher.CUT)
-OVER = (Launcher.SUCCEEDED, Launcher.UNTRAINED, Launcher.FAILED, Launcher.KILLED)
+AWAY, WAITING, QUEUED, JOINED, MEETING, TRAINING, CUT, SUCCEEDED, UNTRAINED, FAILED, KILLED = Launcher
+JOINING = (WAITING, QUEUED, JOINED, MEETING)
+GONE = (KILLED, CUT)
+OVER = (SUCCEEDED, UNTRAINED, FAILED, KILLED)
 
 
 class SuccessiveJobs(System):
@@ -89,12 +90,11 @@ class SuccessiveJobs(System):
 
     def is_full(self, s: S) -> Condition:
         """Each seat of the round has a member that has joined it, as far as the store shows."""
-        joined = ~s.at.any(Launcher.MEETING)
-        return joined & (count(s.listed[m] for m in s.node) == self.world)
+        return ~s.at.any(MEETING) & (count(s.listed) == self.world)
 
     def present(self, s: S) -> Any:
         """How many members run, and do not train yet."""
-        return count(s.listed[n] & s.at[n].isin((Launcher.JOINED, Launcher.MEETING)) for n in s.node)
+        return count(s.listed[n] & s.at[n].isin((JOINED, MEETING)) for n in s.node)
 
     def close(self, s: S, mark: Mark, when: Any = True) -> None:
         s.mark = ite((s.mark == Mark.NONE) & when, mark, s.mark)
@@ -104,7 +104,7 @@ class SuccessiveJobs(System):
 
     def of_refusal(self, s: S, here: Any) -> Any:
         """How a node ends that finds the mark."""
-        return Launcher.FAILED
+        return FAILED
 
     def is_gone(self, s: S, n: Any) -> Any:
         """Member n is removed from the round by the next node that looks."""
@@ -116,38 +116,38 @@ class SuccessiveJobs(System):
 
     def joins(self, s: S, node: Expr) -> Any:
         """The node is not in the round, and can join it."""
-        return s.at[node].isin((Launcher.WAITING, Launcher.QUEUED)) & self.is_open(s)
+        return s.at[node].isin((WAITING, QUEUED)) & self.is_open(s)
 
     def queues(self, s: S, node: Expr) -> Any:
         """The round is complete: the node notes that it waits for the next one."""
-        return (s.at[node] == Launcher.WAITING) & ~self.is_open(s)
+        return (s.at[node] == WAITING) & ~self.is_open(s)
 
     # ---- a node
 
-    @environment(moves=[arc(Launcher.AWAY, Launcher.WAITING)])
+    @environment(moves=[arc(AWAY, WAITING)])
     def start(self, s: S, node: Expr) -> None:
         """A launcher starts; those of the later job after the first job."""
-        over = all_(s.at[n].isin((*OVER, Launcher.CUT)) for n in self.first(s))
-        move(s.at, Launcher.AWAY, Launcher.WAITING, (ord_(node) < self.world) | over, at=node)
+        over = all_(s.at[n].isin((*OVER, CUT)) for n in self.first(s))
+        move(s.at, AWAY, WAITING, (ord_(node) < self.world) | over, at=node)
 
     @transition(
-        moves=[arc(Launcher.WAITING, (Launcher.JOINED, Launcher.MEETING, Launcher.FAILED)),
-               may(Launcher.WAITING, Launcher.QUEUED),
-               may(Launcher.QUEUED, (Launcher.JOINED, Launcher.MEETING, Launcher.FAILED)),
-               arc(Launcher.JOINED, Launcher.MEETING), may(Launcher.JOINED, Launcher.FAILED)],
+        moves=[arc(WAITING, (JOINED, MEETING, FAILED)),
+               may(WAITING, QUEUED),
+               may(QUEUED, (JOINED, MEETING, FAILED)),
+               arc(JOINED, MEETING), may(JOINED, FAILED)],
         cite="dynamic_rendezvous.py:_RendezvousJoinOp; ft_rendezvous_barrier.py: perform_rendezvous",
     )  # fmt: skip
     def look(self, s: S, node: Expr) -> None:
         """A node reads the store: it joins the round, or finds it complete, or finds the mark and ends."""
         here = s.at[node]
         refused, joins, queues = s.mark != Mark.NONE, self.joins(s, node), self.queues(s, node)
-        enters = (here == Launcher.JOINED) & s.complete
-        s.when(here.isin(JOINING), (refused & (here != Launcher.MEETING)) | joins | queues | enters)
+        enters = (here == JOINED) & s.complete
+        s.when(here.isin(JOINING), (refused & (here != MEETING)) | joins | queues | enters)
         ended, joins = self.of_refusal(s, here), joins & ~refused
         self.remove(s, joins)
         s.listed[node] = s.listed[node] | joins
-        other = ite(queues, Launcher.QUEUED, Launcher.MEETING)
-        s.at[node] = ite(refused, ended, ite(joins, Launcher.JOINED, other))
+        other = ite(queues, QUEUED, MEETING)
+        s.at[node] = ite(refused, ended, ite(joins, JOINED, other))
         self.complete_round(s, node, joins)
 
     def remove(self, s: S, when: Any) -> None:
@@ -159,60 +159,60 @@ class SuccessiveJobs(System):
     def complete_round(self, s: S, node: Expr, joins: Any) -> None:
         completes = joins & self.is_full(s)
         s.complete = s.complete | completes
-        s.at[node] = ite(completes, Launcher.MEETING, s.at[node])
+        s.at[node] = ite(completes, MEETING, s.at[node])
 
-    @transition(moves=[arc(Launcher.MEETING, Launcher.TRAINING, of="others")])
+    @transition(moves=[arc(MEETING, TRAINING, of="others")])
     def meet(self, s: S) -> None:
         """All members of the round meet: each has the master's address and its ranks."""
-        s.when(all_(~s.listed[n] | (s.at[n] == Launcher.MEETING) for n in s.node), self.present(s) == self.world)
+        s.when(all_(~s.listed[n] | (s.at[n] == MEETING) for n in s.node), self.present(s) == self.world)
         for n in s.node:
-            s.at[n] = ite(s.listed[n], Launcher.TRAINING, s.at[n])
+            s.at[n] = ite(s.listed[n], TRAINING, s.at[n])
 
     @environment(
-        fair=True, moves=[may(Launcher.MEETING, Launcher.FAILED)], editions=(TORCH, NVRX),
+        fair=True, moves=[may(MEETING, FAILED)], editions=(TORCH, NVRX),
         cite="dynamic_rendezvous.py: next_rendezvous, RendezvousStoreInfo.build; launcher.py: launch_agent",
     )  # fmt: skip
     def time_out(self, s: S, node: Expr) -> None:
         """A member does not come: the wait for its address or its ranks raises, and the launcher closes."""
-        move(s.at, Launcher.MEETING, Launcher.FAILED, self.present(s) < self.world, at=node)
+        move(s.at, MEETING, FAILED, self.present(s) < self.world, at=node)
         self.close(s, Mark.ENDED)
 
-    @environment(moves=[arc(Launcher.TRAINING, Launcher.SUCCEEDED)], cite="launcher/api.py: launch_agent")
+    @environment(moves=[arc(TRAINING, SUCCEEDED)], cite="launcher/api.py: launch_agent")
     def succeed(self, s: S, node: Expr) -> None:
         """Its workers succeed: the node closes the rendezvous and ends."""
-        move(s.at, Launcher.TRAINING, Launcher.SUCCEEDED, at=node)
+        move(s.at, TRAINING, SUCCEEDED, at=node)
         self.close(s, Mark.ENDED)
 
-    @environment(moves=[arc(Launcher.TRAINING, Launcher.FAILED)], cite="launcher/api.py: launch_agent")
+    @environment(moves=[arc(TRAINING, FAILED)], cite="launcher/api.py: launch_agent")
     def fail(self, s: S, node: Expr) -> None:
         """Its workers fail, and no restart is left: the node closes the rendezvous and ends."""
-        move(s.at, Launcher.TRAINING, Launcher.FAILED, at=node)
+        move(s.at, TRAINING, FAILED, at=node)
         self.close(s, self.failure)
 
     failure = Mark.FAILED
 
     # ---- faults, and time
 
-    @fault("kill", moves=[may((*JOINING, Launcher.TRAINING, Launcher.AWAY), Launcher.KILLED, of="others")])
+    @fault("kill", moves=[may((*JOINING, TRAINING, AWAY), KILLED, of="others")])
     def kill(self, s: S) -> None:
         """All nodes of the first job are killed."""
-        s.when(any_(s.at[n].isin((*JOINING, Launcher.TRAINING)) for n in self.first(s)))
+        s.when(any_(s.at[n].isin((*JOINING, TRAINING)) for n in self.first(s)))
         for n in self.first(s):
-            s.at[n] = ite(s.at[n].isin(OVER), s.at[n], Launcher.KILLED)
+            s.at[n] = ite(s.at[n].isin(OVER), s.at[n], KILLED)
 
-    @fault("cut", moves=[arc(Launcher.TRAINING, Launcher.CUT), may(Launcher.TRAINING, Launcher.KILLED, of="others")])
+    @fault("cut", moves=[arc(TRAINING, CUT), may(TRAINING, KILLED, of="others")])
     def cut(self, s: S, node: Expr) -> None:
         """A node of the first job is cut off while it trains, and the others are killed."""
-        s.when(ord_(node) < self.world, all_(s.at[n] == Launcher.TRAINING for n in self.first(s)))
+        s.when(ord_(node) < self.world, all_(s.at[n] == TRAINING for n in self.first(s)))
         for n in self.first(s):
-            s.at[n] = ite(n == node, Launcher.CUT, Launcher.KILLED)
+            s.at[n] = ite(n == node, CUT, KILLED)
 
-    @environment(fair=True, moves=[may(Launcher.CUT, Launcher.FAILED)], cite="launcher/api.py: launch_agent")
+    @environment(fair=True, moves=[may(CUT, FAILED)], cite="launcher/api.py: launch_agent")
     def come_back(self, s: S, node: Expr) -> None:
         """The node that was cut off reaches the store again; its workers have failed, and it ends like `fail`."""
-        s.when(s.at[node] == Launcher.CUT)
+        s.when(s.at[node] == CUT)
         self.close(s, self.failure, self.may_close(s, node))
-        s.at[node] = Launcher.FAILED
+        s.at[node] = FAILED
 
     @environment(fair=True, editions=HEARTBEATS, cite="dynamic_rendezvous.py: _sanitize")
     def expire(self, s: S) -> None:
@@ -230,48 +230,43 @@ class SuccessiveJobs(System):
     @sometimes()
     def a_job_succeeds(self, s: S) -> Condition:
         """All nodes of the first job have succeeded."""
-        return all_(s.at[n] == Launcher.SUCCEEDED for n in self.first(s))
+        return all_(s.at[n] == SUCCEEDED for n in self.first(s))
 
     @sometimes()
     def a_later_node_is_refused(self, s: S) -> Condition:
         """A node of the later job ends with an error."""
-        return any_(s.at[n] == Launcher.FAILED for n in self.later(s))
+        return any_(s.at[n] == FAILED for n in self.later(s))
 
     @sometimes(needs="kill")
     def a_later_job_trains(self, s: S) -> Condition:
         """All nodes of the later job train."""
-        return all_(s.at[n] == Launcher.TRAINING for n in self.later(s))
+        return all_(s.at[n] == TRAINING for n in self.later(s))
 
     @always(witness="a_job_succeeds")
     def never_silently_done(self, s: S) -> Condition:
         """No node ends with exit code 0 although its workers never ran."""
-        return ~s.at.any(Launcher.UNTRAINED)
+        return ~s.at.any(UNTRAINED)
 
     @step(needs="cut", witness="a_later_node_is_refused")
     def no_job_closes_a_later_one(self, before: S, after: S) -> Condition:
         """A node of the first job does not close the rendezvous while the later job has a round."""
         by_first = any_(before.at[n] != after.at[n] for n in self.first(before))
-        later = any_(
-            before.at[n].isin((Launcher.JOINED, Launcher.MEETING, Launcher.TRAINING)) for n in self.later(before)
-        )
+        later = any_(before.at[n].isin((JOINED, MEETING, TRAINING)) for n in self.later(before))
         return implies(by_first & later, before.mark == after.mark)
 
     @leads_to()
     def who_starts_is_answered(self, s: S, node: Expr) -> tuple[Condition, Condition]:
         """If all nodes of its job have started, a node trains or ends."""
         waits = s.at[node].isin(JOINING)
-        alone = any_((s.at[n] == Launcher.AWAY) & ((ord_(n) < self.world) == (ord_(node) < self.world)) for n in s.node)
+        alone = any_((s.at[n] == AWAY) & ((ord_(n) < self.world) == (ord_(node) < self.world)) for n in s.node)
         return waits & ~alone, ~waits
 
     @leads_to(needs="kill")
     def a_killed_job_can_be_started_again(self, s: S) -> tuple[Condition, Condition]:
         """If the first job was killed before its end, and all nodes of the later job have started, they train."""
-        killed = (s.mark == Mark.NONE) & all_(s.at[n] == Launcher.KILLED for n in self.first(s))
-        started, trains = (
-            all_(s.at[n].isin(JOINING) for n in self.later(s)),
-            any_(s.at[n] == Launcher.TRAINING for n in self.later(s)),
-        )
-        return killed & started, trains
+        killed = (s.mark == Mark.NONE) & all_(s.at[n] == KILLED for n in self.first(s))
+        started = all_(s.at[n].isin(JOINING) for n in self.later(s))
+        return killed & started, any_(s.at[n] == TRAINING for n in self.later(s))
 
 
 # ---- the editions
@@ -291,8 +286,8 @@ class Nvrx(SuccessiveJobs, edition=NVRX):
     """NVRx since 2645ee3: the key `shutdown` and the records of a round remain (B8, B9, B10)."""
 
     look = SuccessiveJobs.look.claiming(
-        arc(Launcher.WAITING, (Launcher.JOINED, Launcher.MEETING, Launcher.FAILED, Launcher.UNTRAINED)),
-        arc(Launcher.JOINED, Launcher.MEETING), may(Launcher.JOINED, Launcher.FAILED),
+        arc(WAITING, (JOINED, MEETING, FAILED, UNTRAINED)),
+        arc(JOINED, MEETING), may(JOINED, FAILED),
     )  # fmt: skip
 
     def is_gone(self, s: S, n: Any) -> Any:
@@ -306,23 +301,21 @@ class Nvrx(SuccessiveJobs, edition=NVRX):
 
     def of_refusal(self, s: S, here: Any) -> Any:
         """A node that waits for an open round ends with the exit code of the job that has written the key."""
-        return ite((here == Launcher.WAITING) & (s.mark == Mark.ENDED), Launcher.UNTRAINED, Launcher.FAILED)
+        return ite((here == WAITING) & (s.mark == Mark.ENDED), UNTRAINED, FAILED)
 
     def complete_round(self, s: S, node: Expr, joins: Any) -> None:
         """Two records of one machine shut the rendezvous down; otherwise the control closes the round."""
         both = zip(self.first(s), self.later(s), strict=True)
         twice = joins & self.is_full(s) & any_(s.listed[m] & s.listed[n] for m, n in both)
         self.close(s, Mark.FAILED, twice)
-        s.at[node] = ite(twice, Launcher.FAILED, s.at[node])
+        s.at[node] = ite(twice, FAILED, s.at[node])
         super().complete_round(s, node, joins & ~twice)
 
 
 class Ours(SuccessiveJobs, edition=TRYSTATE):
     """Ours: only a member closes, and a round that loses a member before its members have met is replaced."""
 
-    look = SuccessiveJobs.look.also(
-        may(Launcher.MEETING, Launcher.JOINED), may(Launcher.QUEUED, Launcher.JOINED, of="others")
-    )
+    look = SuccessiveJobs.look.also(may(MEETING, JOINED), may(QUEUED, JOINED, of="others"))
 
     def is_open(self, s: S) -> Any:
         """A round that loses a member is replaced."""
@@ -330,7 +323,7 @@ class Ours(SuccessiveJobs, edition=TRYSTATE):
 
     def joins(self, s: S, node: Expr) -> Any:
         """Also a member of a round that was replaced."""
-        return super().joins(s, node) | (s.at[node] == Launcher.MEETING) & self.is_open(s)
+        return super().joins(s, node) | (s.at[node] == MEETING) & self.is_open(s)
 
     def may_close(self, s: S, node: Expr) -> Any:
         return s.listed[node]
@@ -341,5 +334,5 @@ class Ours(SuccessiveJobs, edition=TRYSTATE):
         super().remove(s, when)
         s.complete = s.complete & not_(replaced)
         for n in s.node:
-            takes = replaced & (s.at[n] == Launcher.QUEUED)
-            s.listed[n], s.at[n] = s.listed[n] | takes, ite(takes, Launcher.JOINED, s.at[n])
+            takes = replaced & (s.at[n] == QUEUED)
+            s.listed[n], s.at[n] = s.listed[n] | takes, ite(takes, JOINED, s.at[n])

@@ -35,6 +35,7 @@ from .torch_rendezvous import simulation as sim
 
 FAULTS = ("kill", "cut")
 TURNS_MAX = 50
+ENDS = {"succeed": "succeeded", "fail": "failed", "come_back": "failed", "time_out": "timed out"}  # the verdict
 
 
 class Jobs(Steps):
@@ -52,27 +53,24 @@ class Jobs(Steps):
     def running(self, *places: Launcher) -> list[int]:
         return [n for n in range(self.nodes) if self.at[n] in places]
 
-    # ---- what each subject does itself
-
-    def launch(self, n: int) -> None:
-        raise NotImplementedError
-
-    def seen_by(self, n: int) -> Launcher:
-        """Where node n is after a look."""
-        raise NotImplementedError
-
-    def close(self, n: int, verdict: str) -> None:
-        """The launcher of node n ends: succeeded, failed, or timed out."""
-        raise NotImplementedError
-
-    def observe_store(self) -> tuple[Mark, bool, Collection[int]]:
-        """The mark, whether the round is complete, and the members on its list."""
-        raise NotImplementedError
+    # What each subject does itself. `launch` starts node n, and `seen_by` lets it look and returns its place. `close`
+    # ends its launcher, and `die` kills it. `store` returns the mark, whether the round is complete, and its members.
+    launch: Callable[[int], None]
+    seen_by: Callable[[int], Launcher]
+    close: Callable[[int, str], None]
+    store: Callable[[], tuple[Mark, bool, Collection[int]]]
 
     def die(self, n: int) -> None:
         """Node n is killed."""
 
     # ---- the steps
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        if step in ENDS:
+            self.close(indices[0], ENDS[step])
+            self.at[indices[0]] = Launcher.SUCCEEDED if step == "succeed" else Launcher.FAILED
+        else:
+            super().perform(step, indices)
 
     def _start(self, n: int) -> None:
         self.launch(n)
@@ -89,21 +87,6 @@ class Jobs(Steps):
         for n in self.running(Launcher.MEETING):
             self.at[n] = Launcher.TRAINING
 
-    def _ends(self, n: int, at: Launcher, verdict: str) -> None:
-        self.close(n, verdict)
-        self.at[n] = at
-
-    def _time_out(self, n: int) -> None:
-        self._ends(n, Launcher.FAILED, "timed out")
-
-    def _succeed(self, n: int) -> None:
-        self._ends(n, Launcher.SUCCEEDED, "succeeded")
-
-    def _fail(self, n: int) -> None:
-        self._ends(n, Launcher.FAILED, "failed")
-
-    _come_back = _fail
-
     def _kill(self, but: int = -1) -> None:
         for n in self.running(*JOINING, Launcher.TRAINING, Launcher.AWAY):
             if n < self.world and n != but:
@@ -118,7 +101,7 @@ class Jobs(Steps):
         self.expired |= {*self.running(Launcher.KILLED, Launcher.CUT)}
 
     def observe(self) -> Mapping[str, Any]:
-        mark, complete, listed = self.observe_store()
+        mark, complete, listed = self.store()
         seen: dict[str, Any] = {"mark": mark, "complete": complete}
         seen |= {f"at[{n}]": self.at[n] for n in range(self.nodes)}
         return seen | {f"listed[{n}]": n in listed for n in range(self.nodes) if n not in self.expired}
@@ -193,7 +176,7 @@ class TorchJobs(Jobs, Replacing):
         self.backend.rewrite(age)
         super()._expire()
 
-    def observe_store(self) -> tuple[Mark, bool, Collection[int]]:
+    def store(self) -> tuple[Mark, bool, Collection[int]]:
         state = self.backend.state() if self.backend.bits is not None else dr._RendezvousState()
         listed = [n for n in range(self.nodes) if self.desc(n) in state.participants]
         return Mark.ENDED if state.closed else Mark.NONE, state.complete, listed
@@ -216,11 +199,7 @@ class OurJobs(Jobs):
         self._join(n)
 
     def _join(self, n: int) -> None:
-        self.joins[n] = self._alone(lambda: self.stage.start(self.engines[n].join(1e9)))
-
-    def _alone(self, begin: Callable[[], Any], *actors: Any) -> Any:
-        self.stage.actors = [*actors]
-        return begin()
+        self.joins[n] = self.stage.start(self.engines[n].join(1e9))
 
     def seen_by(self, n: int) -> Launcher:
         for _ in range(self.seconds):
@@ -252,15 +231,16 @@ class OurJobs(Jobs):
         joined, engine = self.joins[n].result, self.engines[n]
         if engine.standing(joined, self.stage.state, self.stage.now) in RUNS:
             if n not in self.beats:
-                self.beats[n] = self._alone(lambda: self.stage.start(engine.keep_alive(joined)))
+                self.beats[n] = self.stage.start(engine.keep_alive(joined))
         else:  # `Meeting.begin` returns no round: the node joins again
             self.beats.pop(n, None)
             self._join(n)
 
     def close(self, n: int, verdict: str) -> None:
-        self._alone(lambda: self.stage.play(self.engines[n].close("its agent has ended", verdict)))
+        self.stage.actors = []
+        self.stage.play(self.engines[n].close("its agent has ended", verdict))
 
-    def observe_store(self) -> tuple[Mark, bool, Collection[int]]:
+    def store(self) -> tuple[Mark, bool, Collection[int]]:
         state = self.stage.state
         if state is None:
             return Mark.NONE, False, ()
@@ -309,7 +289,7 @@ class NvrxJobs(Jobs):
         if n in self.launchers:
             self.launchers[n].dies()
 
-    def observe_store(self) -> tuple[Mark, bool, Collection[int]]:
+    def store(self) -> tuple[Mark, bool, Collection[int]]:
         marks = {nvrx.Shut.NO: Mark.NONE, nvrx.Shut.GRACEFUL: Mark.ENDED, nvrx.Shut.FAILED: Mark.FAILED}
         records = [self.job._value(f"slot_{k + 1}") for k in range(self.nodes)]
         found = [json.loads(record)["payload"] for record in records if record is not None]

@@ -90,13 +90,10 @@ def test_the_nodes_of_two_jobs_do_what_the_model_says(edition: Any, edges: int) 
     assert (outcome.disagreements, outcome.compared) == ((), edges)
 
 
-def reads_one_slot(load: Any) -> Any:
-    def changed(*given: Any) -> Any:
-        module = load(*given)
-        of = module._RendezvousBarrierState
-        inner = of.get_all_participants
-        of.get_all_participants = lambda self, total_participants, **more: inner(self, 1, **more)
-        return module
+def without_reasons(reset: Any) -> Any:
+    def changed(self: Any) -> None:
+        reset(self)
+        self.job.module._RendezvousBarrierState.get_shutdown_reason = lambda self: None
 
     return changed
 
@@ -106,7 +103,7 @@ def reads_one_slot(load: Any) -> Any:
     (Edition.TORCH, replaced(dr._RendezvousCloseOp, "__call__", lambda *_: dr._Action.FINISH)),
     (Edition.TRYSTATE, replaced(Observer, "watched", lambda *_: ())),
     (Edition.TRYSTATE, wrapped(Engine, "close", lambda inner: partialmethod(inner, anyway=True))),
-    needing(OF_NVRX, wrapped(jobs.nodes, "load", reads_one_slot)),
+    needing(OF_NVRX, wrapped(jobs.NvrxJobs, "reset", without_reasons)),
 ])  # fmt: skip
 def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Any, mutant: Mutant) -> None:
     with planted(mutant):
