@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..checker.expectations import Found, Run, read_findings, search
+from ..rendezvous.successive import Edition as Jobs
 from ..rendezvous.successive import SuccessiveJobs
 from .barrier import NvrxBarrier
 from .vocabulary import Edition
@@ -35,7 +36,7 @@ CONFLICT: Found = dict.fromkeys(("conflicts_are_excluded", "no_failure_shuts_dow
 TWO = {"node": 2, "world": 1, "most": 2}
 OUTSIDE = {**TWO, "outside": 1}
 IDLE: Found = {"a_round_is_opened_again": "B8"}
-jobs = partial(search, FINDINGS, SuccessiveJobs, NVRX)
+jobs = partial(search, FINDINGS, SuccessiveJobs, Jobs.NVRX)
 AGAIN: Found = {"never_silently_done": "B9", **dict.fromkeys(("who_starts_is_answered", "deadlock_freedom"), "B8")}
 
 # fmt: off

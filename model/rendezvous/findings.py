@@ -23,6 +23,7 @@ from .hosting import SharedEndpoints
 from .properties import Rendezvous
 from .rooms import Rooms
 from .served import Served
+from .successive import Edition as Jobs
 from .successive import SuccessiveJobs
 from .vocabulary import Edition
 
@@ -222,12 +223,12 @@ PLAN: tuple[Run, ...] = (
     hosting(TORCH, "kill", sizes={"job": 3}, no_job_ends_another="R20"),
     hosting(TRYSTATE, sizes={"job": 2}),
     hosting(TRYSTATE, "kill", "long_job", sizes={"job": 3}),
-    jobs(TORCH, sizes={"node": 4}),
-    jobs(TORCH, "kill", "cut", sizes={"node": 2}, no_job_closes_a_later_one="R10"),
-    jobs(TORCH, "kill", "cut", sizes={"node": 4}, no_job_closes_a_later_one="R10",
+    jobs(Jobs.TORCH, sizes={"node": 4}),
+    jobs(Jobs.TORCH, "kill", "cut", sizes={"node": 2}, no_job_closes_a_later_one="R10"),
+    jobs(Jobs.TORCH, "kill", "cut", sizes={"node": 4}, no_job_closes_a_later_one="R10",
          a_killed_job_can_be_started_again="R14"),
-    jobs(TRYSTATE, "kill", "cut", sizes={"node": 2}),
-    jobs(TRYSTATE, "kill", "cut", sizes={"node": 6}),
+    jobs(Jobs.TRYSTATE, "kill", "cut", sizes={"node": 2}),
+    jobs(Jobs.TRYSTATE, "kill", "cut", sizes={"node": 6}),
 )
 # Searches of minutes, which `trystate verify --all` leaves out: docs/larger.py decides them.
 LARGER: tuple[Run, ...] = (

@@ -17,11 +17,19 @@ import enum
 from typing import Any
 
 from ..language import *
-from ..nvrx.vocabulary import Edition as OfNvrx
-from .vocabulary import Edition
 
 S = SymbolicState
-TORCH, NVRX, TRYSTATE = Edition.TORCH, OfNvrx.NVRX, Edition.TRYSTATE
+
+
+class Edition(enum.Enum):
+    """The rendezvous that the jobs have."""
+
+    TORCH = "torch 2.13: the mark closes the id for ever, and every node may write it"
+    NVRX = "NVRx since 2645ee3 (3 August 2026): the key `shutdown` and the records of a round remain"
+    TRYSTATE = "ours: only a member closes, and a round is replaced if it loses a member before all have met"
+
+
+TORCH, NVRX, TRYSTATE = Edition
 HEARTBEATS = (TORCH, TRYSTATE)
 
 
@@ -56,10 +64,10 @@ OVER = (SUCCEEDED, UNTRAINED, FAILED, KILLED)
 
 
 class SuccessiveJobs(System):
-    """The nodes of two jobs, of which the later one begins when the first one is over."""
+    """The nodes of two jobs. The later job begins when the first job is over."""
 
     title = "Two jobs at one store, one after the other"
-    Edition = (TORCH, NVRX, TRYSTATE)
+    Edition = Edition
 
     node = index(4, "the nodes of the first job, and then as many of the later one")
 
@@ -107,11 +115,11 @@ class SuccessiveJobs(System):
         return FAILED
 
     def is_gone(self, s: S, n: Any) -> Any:
-        """Member n is removed from the round by the next node that looks."""
+        """Member n is removed from the round at the next look of a node."""
         return s.listed[n] & s.silent & s.at[n].isin(GONE)
 
     def is_open(self, s: S) -> Any:
-        """A node that looks can join: the round is not complete, or is replaced since its members are gone."""
+        """A node that looks can join: the round is not complete, or all heartbeats of its members are too old."""
         return ~s.complete | all_(~s.listed[n] | self.is_gone(s, n) for n in s.node)
 
     def joins(self, s: S, node: Expr) -> Any:
@@ -126,7 +134,7 @@ class SuccessiveJobs(System):
 
     @environment(moves=[arc(AWAY, WAITING)])
     def start(self, s: S, node: Expr) -> None:
-        """A launcher starts; those of the later job after the first job."""
+        """A launcher starts; a launcher of the later job starts after the first job."""
         over = all_(s.at[n].isin((*OVER, CUT)) for n in self.first(s))
         move(s.at, AWAY, WAITING, (ord_(node) < self.world) | over, at=node)
 
@@ -151,7 +159,7 @@ class SuccessiveJobs(System):
         self.complete_round(s, node, joins)
 
     def remove(self, s: S, when: Any) -> None:
-        """A node that writes removes the members that are gone. A round without members is replaced."""
+        """A node that writes removes the members whose heartbeats are too old. A round without members is replaced."""
         for n in s.node:
             s.listed[n] = s.listed[n] & not_(when & self.is_gone(s, n))
         s.complete = s.complete & any_(s.listed)
@@ -170,7 +178,7 @@ class SuccessiveJobs(System):
 
     @environment(
         fair=True, moves=[may(MEETING, FAILED)], editions=(TORCH, NVRX),
-        cite="dynamic_rendezvous.py: next_rendezvous, RendezvousStoreInfo.build; launcher.py: launch_agent",
+        cite="dynamic_rendezvous.py: next_rendezvous, RendezvousStoreInfo.build",
     )  # fmt: skip
     def time_out(self, s: S, node: Expr) -> None:
         """A member does not come: the wait for its address or its ranks raises, and the launcher closes."""
@@ -318,7 +326,7 @@ class Ours(SuccessiveJobs, edition=TRYSTATE):
     look = SuccessiveJobs.look.also(may(MEETING, JOINED), may(QUEUED, JOINED, of="others"))
 
     def is_open(self, s: S) -> Any:
-        """A round that loses a member is replaced."""
+        """Also a round that has lost a member can be joined."""
         return ~s.complete | any_(self.is_gone(s, n) for n in s.node)
 
     def joins(self, s: S, node: Expr) -> Any:

@@ -17,13 +17,15 @@ from unittest import mock
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError as TorchClosedError
+from torch.distributed.elastic.rendezvous.api import RendezvousGracefulExitError
 
 from trystate.impl.rendezvous.engine import RUNS
 from trystate.impl.rendezvous.errors import RendezvousClosedError
 from trystate.model.errors import UnavailableError
 from trystate.model.nvrx import vocabulary as nvrx
-from trystate.model.rendezvous.successive import JOINING, Launcher, Mark, SuccessiveJobs
-from trystate.model.rendezvous.vocabulary import Edition, Membership
+from trystate.model.rendezvous.successive import JOINING, Edition, Launcher, Mark, SuccessiveJobs
+from trystate.model.rendezvous.vocabulary import Membership
 
 from ..harness.checks import Check, Outcome
 from ..harness.paths import replay_systems
@@ -53,8 +55,8 @@ class Jobs(Steps):
     def running(self, *places: Launcher) -> list[int]:
         return [n for n in range(self.nodes) if self.at[n] in places]
 
-    # What each subject does itself. `launch` starts node n, and `seen_by` lets it look and returns its place. `close`
-    # ends its launcher, and `die` kills it. `store` returns the mark, whether the round is complete, and its members.
+    # Each subject has these. `launch` starts node n, and `seen_by` lets it look and returns its place. `close` ends its
+    # launcher, and `die` kills it. `store` returns the mark, whether the round is complete, and its members.
     launch: Callable[[int], None]
     seen_by: Callable[[int], Launcher]
     close: Callable[[int, str], None]
@@ -151,7 +153,7 @@ class TorchJobs(Jobs, Replacing):
         if call.at != "meets":
             call.resume()
         if call.error is not None:
-            if not isinstance(call.error, dr.RendezvousClosedError | dr.RendezvousGracefulExitError):
+            if not isinstance(call.error, TorchClosedError | RendezvousGracefulExitError):
                 raise call.error
             return Launcher.FAILED  # after the second error, torch's launcher has no result, and raises (A7)
         if call.at == "meets":
@@ -297,7 +299,7 @@ class NvrxJobs(Jobs):
         return marks[self.job._shut()], self.job._value("round_done_0") == b"1", listed
 
 
-SUBJECTS: Mapping[Any, type[Jobs]] = {Edition.TORCH: TorchJobs, Edition.TRYSTATE: OurJobs, nvrx.Edition.NVRX: NvrxJobs}
+SUBJECTS: Mapping[Edition, type[Jobs]] = {Edition.TORCH: TorchJobs, Edition.TRYSTATE: OurJobs, Edition.NVRX: NvrxJobs}
 
 
 def has_nvrx() -> bool:
@@ -306,13 +308,13 @@ def has_nvrx() -> bool:
     return path is not None and shipped.edition(path) is nvrx.Edition.NVRX
 
 
-def every_edge(edition: Any, report: Callable[[str], None], **options: Any) -> Outcome:
+def every_edge(edition: Edition, report: Callable[[str], None], **options: Any) -> Outcome:
     """Take every step of the jobs, with one and with two nodes each, on the launchers, and try each other look.
 
     Raises:
         UnavailableError: NVRx's file is not here, or has another edition.
     """
-    if edition is nvrx.Edition.NVRX and not has_nvrx():
+    if edition is Edition.NVRX and not has_nvrx():
         raise UnavailableError(shipped.problem() or f"{shipped.barrier_file()} is not NVRx {edition.value}")
     systems = [SuccessiveJobs(edition=edition, faults=FAULTS, node=n) for n in (2, 4)]
     return replay_systems(systems, SUBJECTS[edition], report, **options)
@@ -321,5 +323,5 @@ def every_edge(edition: Any, report: Callable[[str], None], **options: Any) -> O
 CHECKS = (
     Check("torch's jobs, one after the other", partial(every_edge, Edition.TORCH)),
     Check("our jobs, one after the other", partial(every_edge, Edition.TRYSTATE)),
-    Check("NVRx's jobs, one after the other", partial(every_edge, nvrx.Edition.NVRX)),
+    Check("NVRx's jobs, one after the other", partial(every_edge, Edition.NVRX)),
 )

@@ -21,9 +21,9 @@ from trystate.impl.rendezvous.observer import Observer
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import after
 from trystate.model.language.systems import State
-from trystate.model.nvrx.vocabulary import Edition as OfNvrx
 from trystate.model.rendezvous import hosting, successive
 from trystate.model.rendezvous.hosting import SharedEndpoints
+from trystate.model.rendezvous.successive import Edition as Jobs
 from trystate.model.rendezvous.successive import Launcher, SuccessiveJobs
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.property_tests.adapters import successive as jobs
@@ -48,7 +48,7 @@ TestModel = model_tests(of_plan(SharedEndpoints), MUTANTS, of_plan(SharedEndpoin
 
 NeverRemoves = wrong("NeverRemoves", successive.Ours, is_gone=lambda self, s, n: s.silent != s.silent)
 FAULTS = ("kill", "cut")
-SUCCESSIVE = sorted(of_plan(SuccessiveJobs), key=lambda asked: asked.edition is Edition.TRYSTATE)
+SUCCESSIVE = sorted(of_plan(SuccessiveJobs), key=lambda asked: asked.edition is Jobs.TRYSTATE)
 TestSuccessive = model_tests(SUCCESSIVE, (
     ("never_silently_done", wrong("EndsWell", successive.Ours, of_refusal=lambda *_: Launcher.UNTRAINED), "node=2", ()),
     ("no_job_closes_a_later_one", wrong("MayClose", successive.Ours, may_close=lambda *_: True), "node=2", FAULTS),
@@ -78,14 +78,13 @@ def test_a_node_that_breaks_a_rule_is_a_disagreement(unused: bool) -> None:
 
 # ---- one after the other
 
-OF_NVRX = OfNvrx.NVRX
 needs_nvrx = pytest.mark.skipif(not jobs.has_nvrx(), reason="NVRx's file is not here, or is of another edition")
 needing = partial(pytest.param, marks=needs_nvrx)
 
 
 @by_verify
-@pytest.mark.parametrize(("edition", "edges"), [(Edition.TORCH, 986), (Edition.TRYSTATE, 870), needing(OF_NVRX, 289)])
-def test_the_nodes_of_two_jobs_do_what_the_model_says(edition: Any, edges: int) -> None:
+@pytest.mark.parametrize(("edition", "edges"), [(Jobs.TORCH, 986), (Jobs.TRYSTATE, 870), needing(Jobs.NVRX, 289)])
+def test_the_nodes_of_two_jobs_do_what_the_model_says(edition: Jobs, edges: int) -> None:
     outcome = jobs.every_edge(edition, lambda _: None)
     assert (outcome.disagreements, outcome.compared) == ((), edges)
 
@@ -99,13 +98,13 @@ def without_reasons(reset: Any) -> Any:
 
 
 @pytest.mark.parametrize(("edition", "mutant"), [
-    (Edition.TORCH, replaced(dr, "_remove_participant_epilogue", lambda *_: None)),
-    (Edition.TORCH, replaced(dr._RendezvousCloseOp, "__call__", lambda *_: dr._Action.FINISH)),
-    (Edition.TRYSTATE, replaced(Observer, "watched", lambda *_: ())),
-    (Edition.TRYSTATE, wrapped(Engine, "close", lambda inner: partialmethod(inner, anyway=True))),
-    needing(OF_NVRX, wrapped(jobs.NvrxJobs, "reset", without_reasons)),
+    (Jobs.TORCH, replaced(dr, "_remove_participant_epilogue", lambda *_: None)),
+    (Jobs.TORCH, replaced(dr._RendezvousCloseOp, "__call__", lambda *_: dr._Action.FINISH)),
+    (Jobs.TRYSTATE, replaced(Observer, "watched", lambda *_: ())),
+    (Jobs.TRYSTATE, wrapped(Engine, "close", lambda inner: partialmethod(inner, anyway=True))),
+    needing(Jobs.NVRX, wrapped(jobs.NvrxJobs, "reset", without_reasons)),
 ])  # fmt: skip
-def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Any, mutant: Mutant) -> None:
+def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Jobs, mutant: Mutant) -> None:
     with planted(mutant):
         assert jobs.every_edge(edition, lambda _: None, stop_after=1).disagreements
 
@@ -118,7 +117,7 @@ BEFORE = {
 SAYS = {"TRAINING": "trains", "FAILED": "error", "UNTRAINED": "exit code 0", "WAITING": "waits", "QUEUED": "waits"}
 
 
-def ends_of_later(edition: Any, before: str) -> set[str]:
+def ends_of_later(edition: Jobs, before: str) -> set[str]:
     """Where the nodes of the later job come to rest, in words, unless their workers end or they are killed."""
     system = SuccessiveJobs(edition=edition, faults=("kill",))
     interpreter, todo = Interpreter(system), [after(system, f"{before} start(2) start(3)")]
@@ -141,5 +140,5 @@ def test_the_table_of_a_job_that_is_started_again_is_the_models() -> None:
     rows = {cells[0]: cells[1:] for cells in split if cells[0] in BEFORE}
     assert rows.keys() == BEFORE.keys()
     for before, cells in rows.items():
-        for edition, cell in zip((OF_NVRX, Edition.TORCH, Edition.TRYSTATE), cells, strict=True):
+        for edition, cell in zip((Jobs.NVRX, Jobs.TORCH, Jobs.TRYSTATE), cells, strict=True):
             assert {word for word in SAYS.values() if word in cell} == ends_of_later(edition, BEFORE[before]), cell
