@@ -34,6 +34,11 @@ def system_of(protocol: Row) -> tuple[type[System], str]:
     return registry.SYSTEMS[name], edition
 
 
+def asked_of(protocol: Row, names: list[str]) -> tuple[type[System], str, list[str]]:
+    """The system and the edition of a cell, and its properties; a cell may name another system first."""
+    return (*system_of({"system": names[0]}), names[1:]) if " " in names[0] else (*system_of(protocol), names)
+
+
 def table(plan: list[Any], proofs: Mapping[str, list[str]]) -> str:
     """The tables; `plan`: the runs of docs/generate.py with their results."""
     rows, protocols = declared()
@@ -55,7 +60,7 @@ def _cell(protocol: Row, key: str, plan: list[Any], proofs: Mapping[str, list[st
     names = protocol[key]
     if isinstance(names, str):
         return f"*not part of it*: {names}"
-    system, edition = system_of(protocol)
+    system, edition, names = asked_of(protocol, names)
     mine = (c for c in plan if c.run.system is system and c.run.edition.name == edition)
     asked = [c for c in mine if any(name in c.claims for name in names)]
     if broken := [*_violations(names, asked)]:

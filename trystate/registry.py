@@ -43,7 +43,8 @@ SYSTEMS: Mapping[str, type[System]] = {
     "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
-    "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
+    "journals": Journals, "shared-endpoints": SharedEndpoints,
+    "successive-jobs": SuccessiveJobs, "served": Served, "rooms": Rooms,
     "nvrx-barrier": NvrxBarrier, "symmetric-memory": Exchanges, "reconfigure": Reconfigure,
     "lighthouse": Lighthouse, "quorum-managers": Managers,
 }  # fmt: skip

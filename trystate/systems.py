@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.rendezvous.rooms import Rooms
     from trystate.model.rendezvous.served import Served
+    from trystate.model.rendezvous.successive import SuccessiveJobs
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
     from trystate.model.store.handshake import Handshake
@@ -53,5 +54,5 @@ __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "Exchanges", "Files", "Frames",
     "Groups", "Handshake", "Holders", "Ids", "Lighthouse", "Managers", "Meetings", "NvrxBarrier", "Optimizers",
     "Queues", "Ranks", "Reconfigure", "References", "Registers", "Registrations", "Registry", "Rendezvous", "Rooms",
-    "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Served", "SharedEndpoints", "StartUps", "SuccessiveJobs", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

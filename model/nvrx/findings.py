@@ -6,9 +6,12 @@ too; the edition MENDED has their remedies, and none of the findings.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..checker.expectations import Found, Run, read_findings, search
+from ..rendezvous.successive import Edition as Jobs
+from ..rendezvous.successive import SuccessiveJobs
 from .barrier import NvrxBarrier
 from .vocabulary import Edition
 
@@ -33,6 +36,8 @@ CONFLICT: Found = dict.fromkeys(("conflicts_are_excluded", "no_failure_shuts_dow
 TWO = {"node": 2, "world": 1, "most": 2}
 OUTSIDE = {**TWO, "outside": 1}
 IDLE: Found = {"a_round_is_opened_again": "B8"}
+jobs = partial(search, FINDINGS, SuccessiveJobs, Jobs.NVRX)
+AGAIN: Found = {"never_silently_done": "B9", **dict.fromkeys(("who_starts_is_answered", "deadlock_freedom"), "B8")}
 
 # fmt: off
 PLAN: tuple[Run, ...] = (
@@ -69,5 +74,8 @@ PLAN: tuple[Run, ...] = (
     _run(MENDED, "refill", rounds=1, **TWO),
     _run(MENDED, "crash", **OUTSIDE),
     _run(MENDED, "restart", **OUTSIDE),
+    jobs(sizes={"node": 4}, never_silently_done="B9"),
+    jobs("kill", "cut", sizes={"node": 2}, **AGAIN, a_killed_job_can_be_started_again="B8"),
+    jobs("kill", "cut", sizes={"node": 4}, **AGAIN, a_killed_job_can_be_started_again=("B8", "B10")),
 )
 # fmt: on

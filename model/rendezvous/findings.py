@@ -3,7 +3,8 @@
 R1 to R15 are defects of torch 2.13. The checker finds them in the edition TORCH, and they happen again on torch's own
 classes (`trystate replay NAME`). Most are as old as torch 1.10, so the edition SEED has them too. R16 is a defect of
 older releases. R17, in torch 2.15, is a pause, which a model without time cannot show: it has only a replay. R18
-concerns the calls of one node (`Deadlines`), and R20 the jobs at one endpoint (`SharedEndpoints`).
+concerns the calls of one node (`Deadlines`), and R20 the jobs at one endpoint (`SharedEndpoints`). In `SuccessiveJobs`
+R10 and R14 concern a job that is started again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .hosting import SharedEndpoints
 from .properties import Rendezvous
 from .rooms import Rooms
 from .served import Served
+from .successive import Edition as Jobs
+from .successive import SuccessiveJobs
 from .vocabulary import Edition
 
 FINDINGS = read_findings(__name__)
@@ -45,6 +48,7 @@ def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, *fault
 
 calls = partial(search, FINDINGS, Deadlines)
 hosting = partial(search, FINDINGS, SharedEndpoints)
+jobs = partial(search, FINDINGS, SuccessiveJobs)
 TORCH, TORCH_2_12, SEED, TRYSTATE = Edition.TORCH, Edition.TORCH_2_12, Edition.SEED, Edition.TRYSTATE
 CLOCKS = ("clock_skew", "clock_step")
 # Every fault except the clocks': no step of ours reads a clock, so they only multiply the states.
@@ -219,6 +223,12 @@ PLAN: tuple[Run, ...] = (
     hosting(TORCH, "kill", sizes={"job": 3}, no_job_ends_another="R20"),
     hosting(TRYSTATE, sizes={"job": 2}),
     hosting(TRYSTATE, "kill", "long_job", sizes={"job": 3}),
+    jobs(Jobs.TORCH, sizes={"node": 4}),
+    jobs(Jobs.TORCH, "kill", "cut", sizes={"node": 2}, no_job_closes_a_later_one="R10"),
+    jobs(Jobs.TORCH, "kill", "cut", sizes={"node": 4}, no_job_closes_a_later_one="R10",
+         a_killed_job_can_be_started_again="R14"),
+    jobs(Jobs.TRYSTATE, "kill", "cut", sizes={"node": 2}),
+    jobs(Jobs.TRYSTATE, "kill", "cut", sizes={"node": 6}),
 )
 # Searches of minutes, which `trystate verify --all` leaves out: docs/larger.py decides them.
 LARGER: tuple[Run, ...] = (

@@ -1,15 +1,23 @@
-"""The installed torch next to the releases in the model. Rule: nothing here imports torch."""
+"""The installed torch next to the releases in the model, and the other packages that are compared.
+
+Rule: nothing here imports torch.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from trystate.impl import torch_release
 from trystate.model import releases
 from trystate.model.checker.expectations import Finding
+
+from .nvrx import shipped as nvrx
+from .torchft import shipped as torchft
 
 REMEDY = "pip install 'trystate[torch]'"
 
@@ -46,3 +54,18 @@ def prepare_for_torch() -> None:
     """Variables that torch and glibc read once, before torch is imported; the user's own values stay."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # torch's clients look up the names of their peers
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package: its file, why it is not here, and why it does not have a finding (empty if it has it)."""
+
+    file: Callable[[], Path | None]
+    problem: Callable[[], str | None]
+    absence: Callable[[Finding], str] = lambda finding: ""
+
+
+PACKAGES: Mapping[str, Package] = {
+    "NVRx": Package(nvrx.barrier_file, nvrx.problem, nvrx.absence),
+    "torchft": Package(torchft.extension_file, torchft.missing),
+}

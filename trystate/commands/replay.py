@@ -17,9 +17,8 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests import replays
-from trystate.property_tests.adapters.packages import PACKAGES
 from trystate.property_tests.adapters.replays import ScheduleError
-from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
+from trystate.property_tests.adapters.versions import PACKAGES, compared_as, prepare_for_torch, torch_problem
 from trystate.search.machine import decide
 from trystate.search.plans import showcase
 

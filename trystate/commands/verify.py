@@ -59,7 +59,7 @@ CONFORMANCE = "conformance with torch"
 COMPARED = (
     "torch_rendezvous.conformance", "stores.cases", "our_store.conformance", "our_rendezvous.operators",
     "our_rendezvous.deadlines", "our_rendezvous.hosting", "simulator.conformance", "our_agent.conformance",
-    "torch_agent.conformance", "our_autograd.conformance", "nvrx.conformance", "torchft.conformance",
+    "torch_agent.conformance", "our_autograd.conformance", "nvrx.conformance", "torchft.conformance", "successive",
 )  # fmt: skip
 COMPARISON_COST = 400_000  # states that are checked in the time of a comparison, roughly
 

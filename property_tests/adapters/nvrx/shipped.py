@@ -69,9 +69,9 @@ def absence(finding: Finding) -> str:
     """Why the file does not have a finding; empty if it has it."""
     path = barrier_file()
     assert path is not None
-    has = {run.edition for run in PLAN for names in run.findings.values() if finding.name in names}
+    has = {run.edition.name for run in PLAN for names in run.findings.values() if finding.name in names}
     found = edition(path)
-    return "" if found in has else f"{finding.number} is not in {path}: it is NVRx {found.value}"
+    return "" if found.name in has else f"{finding.number} is not in {path}: it is NVRx {found.value}"
 
 
 def load(path: Path, clock: Any, machine: Callable[[], int]) -> types.ModuleType:

@@ -15,8 +15,8 @@ from trystate import registry
 from trystate.model import releases
 from trystate.model.checker.expectations import PRACTICE, TIMING
 from trystate.property_tests import replays
-from trystate.property_tests.adapters.packages import PACKAGES
 from trystate.property_tests.adapters.replays import ScheduleError
+from trystate.property_tests.adapters.versions import PACKAGES
 from trystate.property_tests.support.nightly import by_night
 
 FINDINGS = registry.findings().values()

@@ -1,29 +1,49 @@
-"""Random runs of rooms keep every property (adapters/rooms/worlds.py), and each mistake of a room violates one.
+"""Rooms take every step of the model `Rooms`, and random runs (adapters/rooms/worlds.py) keep every property.
+
+Each mistake of a room violates a property, or is a disagreement. The last tests are of the part of a node in a room.
 
 A mistake that no random run shows soon, a join that returns while a request is under way, is in test_rooms_member.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from torch._C._distributed_c10d import TCPStore as TorchStore
 
 from trystate.impl.rendezvous.changes import Table
+from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.events import Recorder
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.intents import change_of
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.member import Member
+from trystate.impl.rendezvous.rooms.part import RoomPart
 from trystate.impl.rendezvous.rooms.room import Room
+from trystate.impl.rendezvous.state import Settings
+from trystate.impl.store.client.rooms import UNACKNOWLEDGED_SECONDS, RoomConnection
+from trystate.model.rendezvous import Edition
+from trystate.model.rendezvous.rooms import Rooms
 from trystate.property_tests.adapters.campaigns.simulated import told
+from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
+from trystate.property_tests.adapters.rooms.edges import RoomSteps
 from trystate.property_tests.adapters.rooms.servers import Server
 from trystate.property_tests.adapters.rooms.worlds import KINDS, ROOMS
 from trystate.property_tests.adapters.simulator import schedule
 from trystate.property_tests.adapters.simulator.swarm import run, shrink, sweep
+from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together
-from trystate.property_tests.support.nightly import by_night, examples
+from trystate.property_tests.support.nightly import NIGHTLY, by_night, examples
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS as AGENTS
+from trystate.store import TCPStore, TCPStoreServer
 
 RUNS = 500
 SAMPLE = 40  # runs in which all events occur
@@ -97,3 +117,134 @@ def test_each_property_is_violated_by_a_mistake(name: str) -> None:
     mutant, seed = MISTAKES[name]
     with planted(mutant):
         assert run(ROOMS.draw(seed, None), ROOMS).fails == name.partition(",")[0]
+
+
+# ---- every edge of the model `Rooms`
+
+# Nodes with min and max, and what may happen once: the number of edges.
+BY_DAY = {
+    "2 1:2": 3_818, "2 2:2 cut": 1_898, "2 2:2 server_restart lost_tail": 3_251, "2 1:1 drain": 4_164,
+    "2 1:1 partition": 5_946, "2 1:1 outage": 3_900, "2 1:1 crash restart": 3_810, "2 1:1 job_end": 1_166,
+    "2 2:2 departure comes_again": 3_600, "2 2:2 join_timeout": 1_684, "2 2:2 worker_failure": 2_118,
+}  # fmt: skip
+BY_NIGHT = {
+    "2 2:2 cut worker_failure": 7_882, "2 1:2 cut": 13_398, "2 1:2 drain": 23_898, "2 2:2 cut drain": 36_694,
+    "2 1:2 crash restart": 27_712, "2 1:2 server_restart": 9_569, "2 1:2 outage": 25_382, "2 2:2 stall": 8_472,
+    "3 2:3": 113_829,
+}  # fmt: skip
+CASES = BY_DAY | BY_NIGHT if NIGHTLY else BY_DAY
+
+
+def replay(case: str, **options: Any) -> Replayed:
+    nodes, span, *faults = case.split()
+    low, high = span.split(":")
+    sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "rounds": 1}
+    model = Rooms(edition=Edition.TRYSTATE, faults=tuple(faults), **sizes)
+    return replay_every_edge(model, RoomSteps(model), repeats=False, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_room_does_what_the_model_says(case: str) -> None:
+    found = replay(case)
+    assert not found.disagreements
+    assert found.edges == found.edges_of_all == CASES[case]
+
+
+# fmt: off
+MUTANTS: dict[str, tuple[str, Mutant]] = {
+    "it returns without a lease": ("2 1:1 partition", rewritten(Member._return, "self.lease.holds(now)", "True")),
+    "it sends no heartbeat while its lease holds": ("2 1:1 job_end", rewritten(
+        Member._next_beat, "min(self._first_beat, self.lease.last_beat)", "math.inf")),
+    "it returns while a request is under way": ("2 1:2", rewritten(
+        Member._return, "self._request is None and not self._wanted", "True")),
+    "a round is complete although a node is expected": ("2 1:2", rewritten(
+        Room._set_due, "t.calling and not t.expected", "t.calling")),
+    "a request ends another round": ("2 2:2 cut worker_failure", rewritten(
+        change_of, "intent.of == (t.life, t.round)", "intent.of")),
+    "a change is not on disk": ("2 2:2 server_restart lost_tail", rewritten(
+        Room._change, "self._record(messages.record(name, t.version, (me, *plain)))",
+        "name == 'add_to_participants' or self._record(messages.record(name, t.version, (me, *plain)))")),
+    "an earlier connection is not refused": ("2 2:2 cut", rewritten(
+        Room._attach, "number < (last or self._numbers.get(token, 0))", "False")),
+    "the server counts the time in which it stood still": ("2 1:1 outage", rewritten(
+        Room._watched_at, "min(max(0.0, gap), BLIND_INTERVALS * t.settings.keep_alive_interval)", "gap")),
+    "windows go on while the server is away": ("2 2:2 server_restart lost_tail", rewritten(
+        Room.begin_again, "(p.node.token, 0.0)", "(p.node.token, -now)")),
+    "a join that has ended is forgotten": ("2 1:1 drain", replaced(
+        Room, "_has_ended", lambda self, token, join: False)),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("mistake", MUTANTS)
+def test_a_mistake_is_a_disagreement(mistake: str) -> None:
+    case, mutant = MUTANTS[mistake]
+    with planted(mutant):
+        assert replay(case, stop_after=1).disagreements
+
+
+# ---- the part of a node in a room
+
+ALONE = settings(1, 2, last_call_timeout=0.0)
+
+
+@pytest.fixture
+def store() -> Iterator[TCPStore]:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as client:
+        yield client
+
+
+def part_of(store: TCPStore, k: int = 0, agreed: Settings = ALONE) -> RoomPart:
+    me = participant(k)
+    return RoomPart(me, agreed, store, "job", Recorder("job", me.node))
+
+
+def test_a_mistake_in_the_program_is_no_outage(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = part_of(store)
+    monkeypatch.setattr(Member, "heard", lambda self, data, notice, now: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        part.look(20.0)
+    with pytest.raises(ZeroDivisionError):
+        part.join(20.0, 1)
+    part.end()
+
+
+def test_the_end_of_a_join_by_the_clock_wakes_the_thread_that_joins(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, woken = part_of(store), []
+    part.core.connected(0.0)
+    part.core.join(0.0, 1e9)
+
+    def ends(now: float) -> bool:
+        part.core.joining = False
+        return False
+
+    monkeypatch.setattr(part.core, "woke", ends)
+    monkeypatch.setattr(part.core, "take", lambda now: None)
+    monkeypatch.setattr(part.core, "wakes", lambda now: 0.0)
+    monkeypatch.setattr(part._condition, "notify_all", lambda: woken.append(True))
+    with contextlib.closing(RoomConnection.open(store, "job", 20.0)) as opened:
+        part._serve(opened)
+    assert woken == [True]
+    part.end()
+
+
+def test_a_node_with_another_client_is_refused_with_a_sentence(store: TCPStore) -> None:
+    with DynamicRendezvousHandler.from_store("job", store, 1, 2, last_call_timeout=0) as ours:
+        ours.next_rendezvous()
+        plain = TorchStore(store.host, store.port, is_master=False, timeout=timedelta(seconds=20), use_libuv=False)
+        with (
+            DynamicRendezvousHandler.from_store("job", plain, 1, 2, last_call_timeout=0) as other,
+            pytest.raises(RendezvousStateError, match=r"has another client; give it a trystate\.store\.TCPStore"),
+        ):
+            other.next_rendezvous()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
+def test_a_dead_path_to_a_room_is_noticed_before_a_lease_ends(store: TCPStore) -> None:
+    with contextlib.closing(RoomConnection.open(store, "job", 20.0)) as opened:
+        found = socket.socket(fileno=os.dup(opened.fileno()))
+        assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * UNACKNOWLEDGED_SECONDS
+        found.close()
+    assert settings().lease_seconds > UNACKNOWLEDGED_SECONDS
