@@ -14,7 +14,18 @@ import pytest
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
+from trystate.impl.rendezvous.engine import (
+    BACKOFF_ATTEMPTS,
+    BACKOFF_SECONDS_MAX,
+    BACKOFF_SECONDS_MIN,
+    Effect,
+    Engine,
+    Joined,
+    Seen,
+    Standing,
+    Sync,
+    Write,
+)
 from trystate.impl.rendezvous.errors import (
     RendezvousConnectionError,
     RendezvousStateError,
@@ -51,6 +62,23 @@ def fault_of(holder: StateHolder) -> Fault:
 def written(holder: StateHolder, **more: Any) -> Seen:
     holder.perform(Sync())
     return holder.perform(Write(state(**more)))
+
+
+# ---- the engine
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("seats", [9, 5000])
+def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, seats: int) -> None:
+    """The bounds are a time, and the number of free seats: the node assumes no more rivals."""
+    agreed = replace(SETTINGS, max_nodes=seats)
+    joining = Engine(participant(0), agreed, draw=lambda: draw, life="life").join(600.0)
+    next(joining)
+    for lost in range(14):
+        assert isinstance(joining.send(Seen(None, 0.0)), Write)
+        attempts = min(BACKOFF_ATTEMPTS * 2**lost, seats)
+        pause = draw * min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * attempts)
+        assert joining.send(Seen(None, 0.0)) == Sync(pause)
 
 
 # ---- the holder
