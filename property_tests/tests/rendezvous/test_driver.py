@@ -72,7 +72,7 @@ def written(holder: StateHolder, **more: Any) -> Seen:
 def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, seats: int) -> None:
     """The bounds are a time, and the number of free seats: the node assumes no more rivals."""
     agreed = replace(SETTINGS, max_nodes=seats)
-    joining = Engine(participant(0), agreed, draw=lambda: draw, life="life").join(600.0)
+    joining = Engine(participant(), agreed, draw=lambda: draw, life="life").join(600.0)
     next(joining)
     for lost in range(14):
         assert isinstance(joining.send(Seen(None, 0.0)), Write)
