@@ -15,6 +15,7 @@ from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Ours, Rendezvous, Torch213
 from trystate.model.rendezvous.torch import Torch
 from trystate.model.rendezvous.vocabulary import (
+    Action,
     AgentPhase,
     Deadline,
     Edition,
@@ -209,6 +210,11 @@ def closes(self: Ours, s: S, node: Expr) -> None:
 ClosesAsItFails = wrong("ClosesAsItFails", Ours, mark_closed=closes)
 
 
+# A late member takes itself off the list of a complete round.
+WithdrawsFromTheComplete = altered("WithdrawsFromTheComplete", Ours, "atoms",
+    '"complete": s.complete', '"complete": s.complete & (s.join_deadline[node] != JoinDeadline.ROLLBACK)')  # fmt: skip
+
+
 # A new process beats for the one before it, which is listed under its address.
 BeatsForTheDead = altered("BeatsForTheDead", altered(
     "BeatsAtOnce", Ours, "keep_alive", ", ~s.predecessor_listed[node])", ")"),
@@ -238,6 +244,12 @@ JoinsBeforeItsCheck = wrong("JoinsBeforeItsCheck", Ours, listed_as=lambda self, 
 
 # A node whose health command failed does not step back.
 StaysExpected = wrong("StaysExpected", Ours, stand_by=None)
+
+
+# A late node does not remove its listing.
+LeavesWithoutAWord = wrong(
+    "LeavesWithoutAWord", Ours, withdraw=lambda self, s, node: self.fails(s, node, Action.WITHDRAW)
+)
 
 
 # A drained member is off the lists before its workers are stopped.
@@ -300,6 +312,8 @@ ABLATIONS = (
     Ablation(LeavesAlone, ("R3",), 2, 2, 2, ("worker_failure",), 8,
            ("agree_on_world", "ranks_are_dense", "at_least_min", "the_waiting_are_answered",
             "what_returned_stays_written")),
+    Ablation(WithdrawsFromTheComplete, ("R3",), 3, 2, 3, ("join_timeout",), 9,
+           ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "what_returned_stays_written")),
     Ablation(DropsTheSilent, ("R4", "R14"), 3, 2, 3, ("crash",), 11,
            ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "departures_are_noticed",
             "what_returned_stays_written")),

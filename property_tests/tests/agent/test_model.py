@@ -239,6 +239,8 @@ ABLATIONS = (
      "replaced, s.spent = self.spend(s, lost), before.spent"), run(TRYSTATE, 2, 1, 2, ("crash",)), ("losses_spend",)),
     (altered("RestartsWhatIsFinal", Ours, "exit_round", "failed & s.final[node]", "failed & (s.spent < 0)"),
      run(TRYSTATE, 2, 2, 2, ("final_failure",)), ("some_failures_end_the_job",)),
+    (altered("FailsAtOnce", Ours, "spend", "s.spent < self.max_restarts", "s.spent < 0"),
+     run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_left_are_used",)),
     (NOBODY_IS_EXPELLED, run(TRYSTATE, 2, 1, 2, ("crash",)),
      ("deadlock_freedom", "everybody_ends", "joins_end", "the_waiting_are_answered")),
     (NOBODY_IS_EXPELLED, run(TRYSTATE, 2, 1, 2, ("crash",), ends=0),
@@ -252,6 +254,17 @@ ABLATIONS = (
     # A15: no watchdog ends the workers.
     (wrong("WatchesNobody", Ours, is_leased=_never_leased, watchdog_kills=None), run(TRYSTATE, 2, 1, 2, ("stall",)),
      ("one_group_in_the_job",)),
+    # A round completes before the members of the previous round have joined.
+    (altered("CompletesWithoutTheExpected", Ours, "mark_complete", ", s.member.count(Membership.EXPECTED) == 0", ""),
+     run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    (altered("JoinsInTheSeatOfTheExpected", Ours, "join",
+     "(s.member[node] == Membership.EXPECTED) | (~s.complete & self.seats(s))",
+     "~s.complete & (self.members(s) < self.max_nodes)"),
+     run(TRYSTATE, 3, 2, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    # When a member is lost, all members are removed: the next round does not wait until the survivors have stopped.
+    (altered("ExpelsTheSurvivorsToo", Ours, "expel", "ite(gone,",
+     "ite(gone | (before.complete & ~s.complete & (s.member[j] == Membership.EXPECTED)),"),
+     run(TRYSTATE, 2, 1, 2, ("crash", "newcomer")), ("one_group_in_the_job",)),
     (wrong("JoinsItsRoundAgain", Ours, exit_round=_just_joins), run(TRYSTATE, 2, 2, 2, ("worker_failure",)),
      ("a_restart_is_a_new_round",)),
     (altered("HearsOnlyWhenItWaits", Ours, "error_closed", "node, Loop.JOINING, Loop.MONITORING",

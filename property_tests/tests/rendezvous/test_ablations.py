@@ -16,6 +16,7 @@ from trystate.property_tests.support.rendezvous.ablations import (
     ABLATIONS,
     Ablation,
     BeatsForTheDead,
+    LeavesWithoutAWord,
     TwoClients,
     small,
 )
@@ -43,6 +44,14 @@ def test_a_violation_of_two_faults_is_missed_by_one_and_found_by_two() -> None:
     run = found.verdict("the_expected_come_or_go").run
     assert run is not None
     assert len(run.path.steps) == 29
+
+
+@pytest.mark.parametrize("max_nodes", [2, 3])
+def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
+    """Its withdrawal saves the other nodes the time until they expel it, but no property requires that."""
+    found = report(small(LeavesWithoutAWord, 3, 2, max_nodes, ("join_timeout", "crash", "worker_failure"), 2))
+    assert violated(found) == set()
+    assert "withdraw" not in found.never_fired
 
 
 WAITS = {

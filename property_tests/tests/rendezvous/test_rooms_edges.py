@@ -21,7 +21,6 @@ BY_DAY = {
     "2 1:2": 3_818, "2 2:2 cut": 1_898, "2 2:2 server_restart lost_tail": 3_251, "2 1:1 drain": 4_164,
     "2 1:1 partition": 5_946, "2 1:1 outage": 3_900, "2 1:1 crash restart": 3_810, "2 1:1 job_end": 1_166,
     "2 2:2 departure comes_again": 3_600, "2 2:2 join_timeout": 1_684, "2 2:2 worker_failure": 2_118,
-    "1 1:1 drain server_restart": 181,
 }  # fmt: skip
 BY_NIGHT = {
     "2 2:2 cut worker_failure": 7_882, "2 1:2 cut": 13_398, "2 1:2 drain": 23_898, "2 2:2 cut drain": 36_694,
