@@ -69,7 +69,7 @@ def test_a_participant_that_dies_during_the_last_call_holds_nobody_up(monkeypatc
     def time_passes() -> None:
         monkeypatch.setattr(Clock, "ahead", timedelta(seconds=2000))
 
-    sleeps = iter([a_joins, c_joins_and_dies, waits])  # what happens while a node sleeps between two polls
+    sleeps = iter([a_joins, c_joins_and_dies, waits])  # the events while a node sleeps between two polls
     monkeypatch.setattr(dr, "datetime", Clock)
     monkeypatch.setattr(dr, "_delay", lambda seconds: next(sleeps, time_passes)() if seconds == 1 else None)
     infos.append(b.next_rendezvous())
