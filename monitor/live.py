@@ -11,7 +11,6 @@ from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .histories import Histories
 from .keys import MalformedLine
-from .record import Flaw, checked
 from .rendezvous.judging import Problem
 from .rendezvous.known import Options
 from .rendezvous.runs import Runs
@@ -44,7 +43,7 @@ class Live:
             return watch.silence(look.quiet, look.why)
         if look.line is None:
             return watch.look(look.state, look.time, look.took, look.missing)
-        if look.line["op"] == "refused":
+        if look.line.what == "refused":
             watch.numbers.lost_writes += 1  # the write has lost to another one
         wrong = self._judged(look)
         watch.notices += wrong
@@ -62,16 +61,12 @@ class Live:
         assert look.line is not None
         texts: list[str] = []
         try:
-            texts += map(str, self.histories.feed(look.number, look.line))
+            texts += map(str, self.histories.feed(look.line.number, look.line.fields))
         except MalformedLine as error:
             texts.append(str(error))
-        line = checked(look.line, "", look.number)
-        if isinstance(line, Flaw):
-            texts.append(f"{line.place}: {line.why}")
-            self.histories.damaged(line.place)
-        self.runs.feed(line)
+        self.runs.feed(look.line)
         if self.watch.machines is not None:
-            self.watch.machines.line(look.line)
+            self.watch.machines.line(look.line.fields)
         for follower in self.runs.all:
             key = id(follower)
             known = self._told.get(key, 0)

@@ -167,11 +167,6 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, f"it is not JSON: {str(error)[:80]}")
     if not isinstance(found, dict):
         return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
-    return checked(found, file, number)
-
-
-def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
-    """A line that was parsed already, or its flaw."""
     what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
     if not isinstance(what, str) or not 0 < len(what) <= 40:
         return Flaw(file, number, "it has no `op`")

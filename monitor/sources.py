@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.store.record.format import LINE_BYTES_MAX
 from trystate.model.errors import UsageError
 
-from .record import loaded
+from .record import Flaw, Line, parse
 from .rendezvous.shared_state import BEAT, NoState, Protocol, Snapshot, counted, identify, read
 from .round_keys import Missing, missing
 from .status import NoAnswer, endpoint_store, read_job
@@ -34,7 +34,7 @@ HEAD_BYTES = 1 << 10  # the beginning of a file, by which it is recognised
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: its time, and the state if one exists. `line`: a line of a record, with its number."""
+    """One look: its time, and the state if one exists. `line`: a line of a record."""
 
     time: float
     state: Snapshot | None = None
@@ -43,8 +43,7 @@ class Look:
     why: str = ""  # the reason why no answer has come
     quiet: float = 0.0  # the seconds without an answer
     waits_for: str = ""  # the text if the store has no such job
-    line: Mapping[str, Any] | None = None
-    number: int = 0
+    line: Line | None = None
     missing: tuple[Missing, ...] = ()  # missing keys of torch's agents in a store
 
 
@@ -96,36 +95,34 @@ def tailed(
     jobs: dict[str, None] = {}
     last, came = 0.0, clock()
     states, counters = dict[str, Snapshot](), defaultdict[str, dict[str, int]](dict)  # each job has one
-    for number, line in _lines(path, clock, pause):
+    for line in _lines(path, clock, pause):
         if line is None:
             why = "the record does not grow; see whether its server still runs"
             yield Look(last, job=job or next(iter(jobs), ""), why=why, quiet=clock() - came)
             continue
         came = clock()
-        last = max(last, _time(path, number, line))
+        last = max(last, line.time)
         state = None
-        identity = identify(str(line.get("key", "")))
-        if identity is not None and line.get("op") == "write":
+        identity = identify(line.key)
+        if identity is not None and line.what == "write":
             protocol, name = identity
             jobs[name] = None
             if job is None and len(jobs) > 1:
                 raise UsageError(f"{path} has several jobs; choose one with --rdzv-id: {', '.join(jobs)}")
-            state = _state_of(path, number, line, protocol) if job in (None, name) else None
+            state = _state_of(path, line, protocol) if job in (None, name) else None
             if state is not None and protocol is Protocol.OURS:
                 states[name], state = state, counted(state, counters[name])
-        elif line.get("op") == "add" and (beat := BEAT.search(str(line.get("key", "")))) is not None:
+        elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:
             name = beat["run"]
             if name in states and any(who.token == beat["token"] for who in states[name].beats):
-                counters[name][beat["token"]] = int(line["result"])
+                counters[name][beat["token"]] = int(line.fields["result"])
                 state = counted(states[name], counters[name])
-        yield Look(last, state, job=job or next(iter(jobs), ""), line=line, number=number)
-        if line.get("op") == "end":
+        yield Look(last, state, job=job or next(iter(jobs), ""), line=line)
+        if line.what == "end":
             return
 
 
-def _lines(
-    path: Path, clock: Callable[[], float], pause: Callable[[float], object]
-) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+def _lines(path: Path, clock: Callable[[], float], pause: Callable[[float], object]) -> Iterator[Line | None]:
     """The lines of the files of a record; None: no line has come for a pause."""
     file, number, rest, part = 0, 0, b"", path
     try:
@@ -142,13 +139,13 @@ def _lines(
                     *whole, rest = rest.split(b"\n")
                     for raw in whole:
                         number += 1
-                        yield number, _parsed(part, number, raw)
+                        yield _parsed(part, number, raw)
                     if len(rest) > LINE_BYTES_MAX:
                         raise UsageError(f"{part}: a line has more than {LINE_BYTES_MAX} bytes, the limit of a record")
                     if not data and over:
                         break
                     if not data:
-                        yield number, None
+                        yield None
                         pause(PAUSE_SECONDS)
             file, rest, part = file + 1, b"", later
     except OSError as error:
@@ -176,25 +173,17 @@ def _same(path: Path, stream: BinaryIO, head: bytes, over: bool) -> None:
         )
 
 
-def _parsed(path: Path, number: int, raw: bytes) -> Mapping[str, Any]:
-    try:
-        line = loaded(raw)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path}: line {number} of the record is not JSON") from None
-    if not isinstance(line, dict) or not isinstance(line.get("op"), str) or (number == 1 and line["op"] != "header"):
-        raise UsageError(f"{path}: line {number} is not a line of a record of `trystate store serve --record`")
+def _parsed(path: Path, number: int, raw: bytes) -> Line:
+    line = parse(raw, "", number)
+    if isinstance(line, Flaw):
+        raise UsageError(f"{path}: {line.place} of the record: {line.why}")
+    if number == 1 and line.what != "header":
+        raise UsageError(f"{path}: {line.place} is not the header of a record of `trystate store serve --record`")
     return line
 
 
-def _time(path: Path, number: int, line: Mapping[str, Any]) -> float:
-    t = line.get("t")
-    if isinstance(t, bool) or not isinstance(t, int | float):
-        raise UsageError(f"{path}: line {number} of the record has no time")
-    return float(t)
-
-
-def _state_of(path: Path, number: int, line: Mapping[str, Any], protocol: Protocol) -> Snapshot | None:
+def _state_of(path: Path, line: Line, protocol: Protocol) -> Snapshot | None:
     try:
-        return read(protocol, str(line["value"]).encode("latin-1"))
-    except (NoState, KeyError, UnicodeError) as error:
-        raise UsageError(f"{path}: line {number}: the value is not a state of a rendezvous: {error}") from None
+        return read(protocol, line.value)
+    except NoState as error:
+        raise UsageError(f"{path}: {line.place}: the value is not a state of a rendezvous: {error}") from None

@@ -15,12 +15,10 @@ from typing import Any
 from .command import PARTS, Command
 from .state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-3"  # each shape has its own name, so no state is taken for one of an older shape
-STATE_BYTES_MAX = 1 << 20  # of a document: some 8,000 nodes
-READ_BYTES_MAX = 16 << 20  # of the state that a server encodes for its room of 65,536 nodes
+READ_BYTES_MAX = 16 << 20  # limit of the state that a server encodes for its room of 65,536 nodes
 FORMAT = "trystate-rendezvous-4"  # each shape has its own name, so no state is taken for one of an older shape
 RECORDED = "trystate-rendezvous-3"  # older records have this one, with a count of heartbeats instead of `written`
-STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
+STATE_BYTES_MAX = 1 << 20  # of a document: some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
 # The types of the settings, in their order; the command follows them.

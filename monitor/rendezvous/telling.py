@@ -233,20 +233,9 @@ def as_data(follower: Follower | Barrier) -> dict[str, Any]:
     if isinstance(follower, Barrier):
         return _of_barrier(follower)
     return {
-        "run": follower.run,
-        "protocol": follower.protocol.name,
+        **_of_any(follower, follower.protocol.name),
         "edition": follower.edition.name,
-        "editions": [edition.name for edition in follower.editions],
-        "min_nodes": follower.low,
-        "max_nodes": follower.high,
-        "lines": follower.lines,
-        "rounds": follower.rounds_complete,
-        "first": follower.first,
-        "last": follower.now,
         "possible_states": len(follower.states),
-        "undecided": follower.undecided,
-        "problems": [_problem_data(p) for p in follower.problems],
-        "waiting": [{**asdict(wait), "whom": list(wait.whom)} for wait in follower.waiting()],
         "nodes": [
             {
                 "name": n.name, "phases": sorted(p.name for p in n.phases), "membership": n.membership.name,
@@ -263,14 +252,20 @@ def as_data(follower: Follower | Barrier) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_any(one: Follower | Barrier, protocol: str) -> dict[str, Any]:
+    return {
+        "run": one.run, "protocol": protocol, "editions": [edition.name for edition in one.editions],
+        "min_nodes": one.low, "max_nodes": one.high, "lines": one.lines, "rounds": one.rounds_complete,
+        "first": one.first, "last": one.now, "undecided": one.undecided,
+        "problems": [*map(_problem_data, one.problems)],
+        "waiting": [{**asdict(wait), "whom": list(wait.whom)} for wait in one.waiting()],
+    }  # fmt: skip
+
+
 def _of_barrier(barrier: Barrier) -> dict[str, Any]:
     return {
-        "run": barrier.run, "protocol": "NVRX", "editions": [edition.name for edition in barrier.editions],
-        "min_nodes": barrier.low, "max_nodes": barrier.high, "lines": barrier.lines, "rounds": barrier.rounds_complete,
-        "first": barrier.first, "last": barrier.now, "undecided": barrier.undecided,
+        **_of_any(barrier, "NVRX"),
         "shutdown": barrier.shut.decode("latin-1"),
-        "problems": [*map(_problem_data, barrier.problems)],
-        "waiting": [{**asdict(wait), "whom": list(wait.whom)} for wait in barrier.waiting()],
         "nodes": [
             {"name": one.name, "place": one.at.name, "round": one.round, "slot": one.slot, "rank": one.rank,
              "host": one in barrier.hosts, "gone": one.gone}

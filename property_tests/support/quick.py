@@ -55,7 +55,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "rendezvous/test_changes.py": (),
     "rendezvous/test_driver.py": (),
     "rendezvous/test_encoding.py": (),
-    "rendezvous/test_engine.py": (),
     "rendezvous/test_events.py": (),
     "rendezvous/test_observer.py": (),
     "rendezvous/test_operators.py": (

@@ -1,4 +1,3 @@
-"""Rooms and members without I/O: `nodes` makes requests, `worlds` has random runs of many, `orders` all runs of two.
-
-`edges` takes each edge of the model.
+"""Rooms and members without I/O: `nodes` makes requests, `worlds` has random runs, `edges` takes each edge
+of the model.
 """

@@ -20,13 +20,15 @@ node is not a heartbeat (`stall` and `partition` are replayed where min is max).
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.encoding import encode_settings
 from trystate.impl.rendezvous.engine import Joined, Standing
+from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms.member import JOINING, Member
 from trystate.impl.rendezvous.rooms.messages import Intent, Summary, read_intent, read_record, read_summary
@@ -38,7 +40,6 @@ from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Heartbeat
 
 from ...harness.subjects import Refused
 from ..simulator.edges import OPERATOR, EngineSteps, Seat
-from .orders import Part, copied
 
 LISTS = ("replace_round", "add_to_participants", "add_to_wait_list", "add_to_redundancy_list")
 LEAVES = ("leave", "leave_finish")
@@ -53,7 +54,7 @@ Peer = tuple[str, int]
 
 
 @dataclass
-class Wire(Part):
+class Wire:
     """A node's member, its clock, and the messages between it and the room."""
 
     member: Member
@@ -114,6 +115,21 @@ def asks_again(answer: bytes, request: bytes) -> bool:
         return answer[0] == messages.NEED_SETTINGS or not read_intent(request).flags & messages.LATE
     s = goes_on(answer)
     return s is not None and s.membership is Membership.OUTSIDE
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares the values that do not change."""
+    kind = type(value)
+    if kind is list or kind is deque:
+        return kind(map(copied, value))
+    if kind is dict or kind is set or kind is OrderedDict:
+        return value.copy()
+    if not isinstance(value, (Room, Table, Member, Lease, Wire)):
+        return value
+    new = object.__new__(kind)
+    for name in Table.__slots__ if kind is Table else value.__dict__:
+        setattr(new, name, copied(getattr(value, name)))
+    return new
 
 
 class RoomSteps(EngineSteps):

@@ -249,9 +249,7 @@ class Wire:
         return not self.dead
 
     def send(self, data: bytes) -> None:
-        if (trap := self.link.trap) is not None:
-            self.link.trap = None
-            self.time.after(0.0, trap)
+        self.link.sends()
         if self._passes():
             late, process = self.process.resets or self.link.loses(), self.process
             delay = self.link.rng.uniform(0.0, LATE_SECONDS) if late else self.link.delay()

@@ -34,10 +34,6 @@ from .servers import LATE_SECONDS, OPERATOR, RoomMonitors, Server, Wire, postpon
 KINDS = ("pause", "reset", "reset", "drain", "flee")  # faults that only rooms have
 
 
-class Broken(AssertionError):
-    """A property does not hold."""
-
-
 class Rooms(World):
     """The server of a room, and the nodes that meet in the room."""
 

@@ -142,9 +142,7 @@ class Opened(Readable):
         return store.open()
 
     def send(self, data: bytes) -> None:
-        if self._link.trap is not None:
-            self._link.time.after(0.0, self._link.trap)
-            self._link.trap = None
+        self._link.sends()
         self._there.append(data)
         self._carried(lambda server: server.hears(self, self._there.pop(0)))
 

@@ -194,9 +194,8 @@ class Client:
             server.asked[kind] += kind != WRITE  # `compare_set` counts its result
             server.ask(keys, request, reply)
 
-        if kind == WRITE and link.trap is not None:
-            link.time.after(0.0, link.trap)
-            link.trap = None
+        if kind == WRITE:
+            link.sends()
         carried(link, lambda: network.deliver(self._address, ask, reply))
         if not heard.wait(seconds):
             for server in asked:

@@ -93,6 +93,12 @@ class Link:
     def reaches(self, store: Store) -> bool:
         return max(self.cut_until, store.down_until) <= self.time.now
 
+    def sends(self) -> None:
+        """A write is on its way."""
+        if self.trap is not None:
+            self.time.after(0.0, self.trap)
+            self.trap = None
+
     def loses(self) -> bool:
         return self.loss_until > self.time.now and self.rng.random() < LOSS
 
@@ -127,9 +133,7 @@ class Line:
         state, over = effect.state, self._state
         if state.version % ENCODED == 1:
             state = decode(encode(state))
-        if self._link.trap is not None:
-            self._link.time.after(0.0, self._link.trap)
-            self._link.trap = None
+        self._link.sends()
 
         def write() -> State | None:
             self._arrives()

@@ -1,1 +1,1 @@
-"""Nodes, clusters, wrong tables and ablations for the tests of the rendezvous."""
+"""Nodes, wrong tables and ablations for the tests of the rendezvous."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trystate.model.language import Expr, SymbolicState, any_, count, ite, ord_
+from trystate.model.language import Expr, SymbolicState, ite, ord_
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Ours, Rendezvous, Torch213
 from trystate.model.rendezvous.torch import Torch
@@ -225,22 +225,8 @@ BeatsForTheDead = altered("BeatsForTheDead", altered(
 IgnoresTheKeys = wrong("IgnoresTheKeys", Ours, sorts_before=lambda self, s, one, other: ord_(one) < ord_(other))
 
 
-class LedByTheFirstName(Ours):
-    """The master is the member whose name sorts first."""
-
-    def first(self, s: S) -> Any:
-        below = count(
-            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
-        )
-        return ite(self.participants(s) > 0, below + 1, 0)
-
-
 # A member restarts for a node that waits, however young its round is.
 TakesNewcomersAtOnce = wrong("TakesNewcomersAtOnce", Ours, takes_newcomers=lambda self, s, node: ~s.crashed[node])
-
-
-# Only the member that completes the round counts the interval.
-CountsWhatItWrote = altered("CountsWhatItWrote", Ours, "finish", "True)", "True)\n    s.rests[node] = False")
 
 
 # A member holds newcomers back for ever.
@@ -254,10 +240,6 @@ CountsTheTimeHeldBack = wrong("CountsTheTimeHeldBack", Ours,
 
 # A member is a participant of the next round while its health command runs.
 JoinsBeforeItsCheck = wrong("JoinsBeforeItsCheck", Ours, listed_as=lambda self, s, node: Membership.PARTICIPANT)
-
-
-# A node joins though its health command failed.
-JoinsUnfit = altered("JoinsUnfit", Ours, "exit_finish", "s.when(~s.unhealthy[node] | s.closed)", "pass")
 
 
 # A node whose health command failed does not step back.
@@ -287,10 +269,6 @@ class LeavesTheRoundOfTheDrained(Ours):
     def atoms(self, s: S, operator: str, node: Expr) -> dict[str, Any]:
         found = super().atoms(s, operator, node)
         return {**found, "complete": found["complete"] & ~s.drained[node]} if operator == "exit" else found
-
-
-# A drained node ignores its mark.
-JoinsThoughItIsDrained = deciding("JoinsThoughItIsDrained", lambda s, node: {"drained": False})
 
 
 # A drained node that waits moves up like every other node.
@@ -370,17 +348,12 @@ ABLATIONS = (
     Ablation(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
     Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
     Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
-    Ablation(LedByTheFirstName, (), 2, 2, 2, ("rank_key",), 5, ("who_sorts_first_is_the_master",)),
     Ablation(TakesNewcomersAtOnce, (), 2, 1, 2, ("scale_up_interval",), 9, ("newcomers_wait_for_the_interval",)),
-    Ablation(CountsWhatItWrote, (), 3, 2, 3, ("scale_up_interval",), 12, ("newcomers_wait_for_the_interval",)),
     Ablation(NeverGrowsUp, (), 2, 1, 2, ("scale_up_interval",), 15, ("the_waiting_are_answered",)),
     Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
            ("the_held_back_have_time",)),
     Ablation(JoinsBeforeItsCheck, (), 2, 1, 2, UNFIT, 8,
            ("members_are_checked_again", "the_unfit_take_no_part", "ranks_are_dense", "what_returned_stays_written")),
-    Ablation(JoinsUnfit, (), 2, 1, 2, UNFIT, 4,
-           ("the_unfit_take_no_part", "agree_on_world", "at_least_min", "ranks_are_dense", "the_waiting_are_answered",
-            "what_returned_stays_written")),
     Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
            ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
     Ablation(DrainsAtOnce, (), 2, 1, 2, ("drain",), 10,
@@ -388,8 +361,6 @@ ABLATIONS = (
     Ablation(LeavesTheRoundOfTheDrained, (), 2, 1, 2, ("drain",), 6,
            ("a_drain_spends_no_restart", "the_drained_take_no_seat", "the_drained_leave", "ranks_are_dense",
             "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),
-    Ablation(JoinsThoughItIsDrained, (), 2, 1, 2, ("drain",), 20,
-           ("the_drained_leave", "the_drained_take_no_seat", "the_waiting_are_answered")),
     Ablation(TakesInTheDrained, (), 2, 1, 2, ("drain",), 8,
            ("the_drained_take_no_seat", "a_drain_spends_no_restart", "ranks_are_dense", "what_returned_stays_written")),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),

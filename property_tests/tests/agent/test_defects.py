@@ -6,15 +6,19 @@ the defect on torch. The simulator and the tests of the options show that ours k
 
 from __future__ import annotations
 
+import base64
 import os
 import pickle
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
+from torch.distributed.elastic.rendezvous.registry import _create_c10d_handler
 from torch.distributed.rendezvous import rendezvous as meet
 
 from trystate import rendezvous
@@ -22,12 +26,11 @@ from trystate.impl.torch_release import is_before
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import crash
 from trystate.property_tests.adapters.torch_store.server import free_port
-from trystate.property_tests.support.rendezvous.clusters import RUN_ID, Cluster, Node, Settings, claim, happens
+from trystate.property_tests.replays.nodes import Clock, Waits, node, waits
 from trystate.property_tests.support.stores.defects import Timed, defective, sound
 
-PATIENT = {"beat_s": 1, "beats_missed_max": 10}
-WINDOW = {"beat_s": 1, "beats_missed_max": 3}
-C10d: Any = dist  # torch's stub does not declare TCPStore
+KEY = "torch.rendezvous.job"
+C10d: Any = dist  # torch's stub declares no store
 
 
 def torchs(why: str) -> pytest.MarkDecorator:
@@ -43,64 +46,59 @@ def both(why: str) -> pytest.MarkDecorator:
 # ---- the rendezvous as an agent uses it
 
 
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node has a thread that sends heartbeats. `node` sets the variable."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "")
+    monkeypatch.setattr(dr.DynamicRendezvousHandler, "_start_heartbeats", lambda self: None)
+
+
 @torchs("it stays in the complete round; the others wait for its keys until the read timeout")
-def test_a_participant_that_dies_during_the_last_call_holds_nobody_up() -> None:
+def test_a_participant_that_dies_during_the_last_call_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A1. Agents exchange messages of the round before they start a worker."""
-    settings = Settings(2, 4, **WINDOW, last_call_s=2, store_s=6)
-    with Cluster() as cluster:
-        a, b, c = (cluster.node(name, number, settings) for number, name in enumerate("ABC", 1))
-        calls = [a.join(), b.join()]
-        cluster.until("A", "B")
-        c.join()
-        cluster.until("C")
-        c.die()
-        infos = [call.value() for call in calls]
-        for info in infos:
-            info.store.set(f"role/{info.rank}", "")
-        wanted = [f"role/{rank}" for rank in range(infos[0].world_size)]
-        assert Timed(lambda: infos[0].store.wait(wanted, timedelta(seconds=1))).error is None
+    store, infos = C10d.HashStore(), list[Any]()
+    a, b, c = (node(name, (2, 4), store=store, last_call=1000, beat=1000) for name in "ABC")
+
+    def a_joins() -> None:
+        infos.append(a.next_rendezvous())
+
+    def c_joins_and_dies() -> None:
+        with suppress(Waits):
+            c.next_rendezvous()
+
+    def time_passes() -> None:
+        monkeypatch.setattr(Clock, "ahead", timedelta(seconds=2000))
+
+    sleeps = iter([a_joins, c_joins_and_dies, waits])  # the events while a node sleeps between two polls
+    monkeypatch.setattr(dr, "datetime", Clock)
+    monkeypatch.setattr(dr, "_delay", lambda seconds: next(sleeps, time_passes)() if seconds == 1 else None)
+    infos.append(b.next_rendezvous())
+    for info in infos:
+        info.store.set(f"role/{info.rank}", "")
+    wanted = [f"role/{rank}" for rank in range(infos[0].world_size)]
+    assert Timed(lambda: infos[0].store.wait(wanted, timedelta(seconds=1))).error is None
 
 
 @torchs("they share one connection: a node that waits for a key sends no heartbeat, and is expelled")
 def test_an_agent_that_waits_for_a_key_goes_on_beating() -> None:
-    """A3. The wait is longer than the window."""
-    settings = Settings(2, 2, **WINDOW, store_s=20)
-    with Cluster() as cluster:
-        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
-        stores = [info.store for info in cluster.round(a, b)]
-        waiting = a.call(lambda: stores[0].get("late"))
-        happens(lambda: "A" not in cluster.participants())
-        try:
-            assert waiting.running
-            assert cluster.participants() == {"A", "B"}
-        finally:
-            stores[1].set("late", "now")
-        assert waiting.finish() is None
+    """A3. R15 has this cause: a node waits at the store for its master."""
+    server = C10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    made: Any = _create_c10d_handler(RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host="0"))
+    assert made._store is not made._state_holder._backend._store
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def with_state(data: bytes) -> Any:
+    """A store with this shared state."""
+    store = C10d.HashStore()
+    store.set(KEY, base64.b64encode(data))
+    return store
+
+
 @torchs("the thread ends at an error that is not a RendezvousError, without a log")
 def test_a_state_that_cannot_be_read_ends_no_heartbeats() -> None:
     """A5. A version of torch with another class could have written the state."""
-    settings = Settings(2, 2, **PATIENT)
-    with Cluster() as cluster:
-        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
-        cluster.round(a, b)
-        reads = a.backend.reads
-        good = overwritten(cluster, b"cno_such_module\nName\n.")
-        happens(lambda: a.backend.reads > reads + 1 or not a.alive)
-        overwritten(cluster, good)
-        written = a.backend.writes_won
-        claim("A beats", lambda: a.backend.writes_won > written, 3.0)
-
-
-def overwritten(cluster: Cluster, data: bytes) -> bytes:
-    """Replace the shared state by `data`, even while others write. Returns the data before."""
-    while True:
-        found = cluster.observer.get_state()
-        done = cluster.observer.set_state(data, found[1] if found is not None else None)
-        if done is not None and done[2]:
-            return found[0] if found is not None else b""
+    one = node("A", (1, 1), store=with_state(b"cno_such_module\nName\n."))
+    assert Timed(one._keep_alive).error is None
 
 
 class Bomb:
@@ -116,39 +114,31 @@ class Bomb:
 @torchs("it unpickles data that any client of the port may have written")
 def test_nothing_that_is_read_can_run(tmp_path: Path) -> None:
     """A6. The state is read by every agent."""
-    ran = tmp_path / "ran"
-    with Cluster() as cluster:
-        overwritten(cluster, pickle.dumps(Bomb(str(ran))))
-        call = cluster.node("A", 1, Settings(1, 1, join_s=1)).join()
-        happens(lambda: not call.running or ran.exists())
-        assert not ran.exists()
+    one = node("A", (1, 1), store=with_state(pickle.dumps(Bomb(str(tmp_path / "ran")))))
+    assert Timed(one.next_rendezvous).error is not None
+    assert not (tmp_path / "ran").exists()
 
 
 # ---- options
 
 
-def made(node: Node, **config: object) -> Any:
+def made(**config: object) -> Any:
     """A handler with the parameters that torchrun was given."""
-    params = RendezvousParameters("c10d", "127.0.0.1:1", RUN_ID, 2, 2, "127.0.0.1", **config)
-    return dynamic_rendezvous.create_handler(node.backend._store, node.backend, params)
+    store = C10d.HashStore()
+    params = RendezvousParameters("c10d", "127.0.0.1:1", "job", 2, 2, "127.0.0.1", **config)
+    return dr.create_handler(store, node("A", store=store)._state_holder._backend, params)
 
 
 @torchs("only join_timeout is read, although --rdzv-conf=timeout=... is accepted")
 def test_the_timeout_that_was_given_is_kept() -> None:
     """A8. One node waits for another."""
-    with Cluster() as cluster:
-        node = cluster.node("A", 1, Settings(2, 2))
-        node.handler = made(node, timeout=1)
-        call = node.join()
-        claim("it gives up", lambda: not call.running, 2.0)
+    assert made(timeout=1).settings.timeout.join == timedelta(seconds=1)
 
 
 @torchs("anything is accepted")
 def test_an_option_that_means_nothing_is_refused() -> None:
     """A8. A misspelt option."""
-    with Cluster() as cluster:
-        node = cluster.node("A", 1, Settings(2, 2))
-        assert Timed(lambda: made(node, lastcall_timeout=1)).error is not None
+    assert Timed(lambda: made(lastcall_timeout=1)).error is not None
 
 
 # ---- where the workers meet
@@ -157,14 +147,12 @@ def test_an_option_that_means_nothing_is_refused() -> None:
 @torchs("the store keeps the keys of earlier workers, such as gloo's addresses, in later rounds")
 def test_the_workers_of_a_round_never_see_what_those_before_left() -> None:
     """A9. A key that the workers of the round before have set is absent."""
-    settings = Settings(2, 2, **PATIENT)
-    with Cluster() as cluster:
-        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
-        for attempt in range(2):
-            master = cluster.round(a, b)[0].bootstrap_store_info
-            worker = C10d.TCPStore(master.master_addr, master.master_port, is_master=False, wait_for_workers=False)
-            assert not worker.check(["address"])
-            worker.set("address", str(attempt))
+    one = node("127.0.0.1", (1, 1), store=C10d.HashStore(), shares=True)
+    for attempt in range(2):
+        master = one.next_rendezvous().bootstrap_store_info
+        worker = C10d.TCPStore(master.master_addr, master.master_port, is_master=False, wait_for_workers=False)
+        assert not worker.check(["address"])
+        worker.set("address", str(attempt))
 
 
 SCHEME = {"torch": "", "trystate": "trystate-"}

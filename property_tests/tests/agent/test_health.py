@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -129,13 +128,3 @@ def test_a_node_that_fails_its_first_check_disturbs_nobody(tmp_path: Path) -> No
         assert [len(a.began), *map(len, (job.state.waiting, job.state.spares))] == [1, 0, 0]
         a.do("succeed")
         assert [a.ends(), stands_by.ends()] == [0, 0], "the node that stands by ends with the job's result"
-
-
-# ---- mutants
-
-
-def waits(self: Any, timeout: float | None = None) -> Any:
-    return wait(self, None if timeout is None else 8.0)
-
-
-wait = subprocess.Popen.wait

@@ -33,7 +33,8 @@ def judged(limits: Limits, *looks: tuple[float, Mapping[int, int | None]]) -> li
     return [{k: round(v, 3) for k, v in pulses.look(beats, now).items()} for now, beats in looks]
 
 
-def pulses_are_right() -> None:
+def test_a_worker_is_late_when_it_has_beaten_and_then_not_for_the_limit() -> None:
+    assert GAP_SECONDS_MAX == 1.0
     looks = [(k / 2, {0: k // 2, 1: 5}) for k in range(6)]  # worker 0 sends a heartbeat each second, worker 1 sent one
     assert judged(Limits(1.5), *looks) == [{}, {}, {}, {}, {1: 2.0}, {1: 2.5}]
     never: list[tuple[float, dict[int, int | None]]] = [(k / 1.0, {0: None}) for k in range(5)]
@@ -44,11 +45,6 @@ def pulses_are_right() -> None:
     assert judged(Limits(2.0), (0.0, {0: 5, 1: 5}), (1.0, {1: 5}), (2.0, {1: 5}), (2.5, {1: 5})) == [
         {}, {}, {}, {1: 2.5},
     ], "a worker that has ended is not judged"  # fmt: skip
-
-
-def test_a_worker_is_late_when_it_has_beaten_and_then_not_for_the_limit() -> None:
-    assert GAP_SECONDS_MAX == 1.0
-    pulses_are_right()
 
 
 # ---- a worker's own call, in processes

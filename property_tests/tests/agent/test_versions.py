@@ -68,32 +68,30 @@ def test_a_node_of_another_version_is_refused_and_the_job_goes_on(
     with job_of(tmp_path) as job:
         a = job.agent("a", begin=first)
         works(a)
-        refused = job.agent("b", begin=second)
-        assert refused.ends() == 1
-        assert said in refused.said
-        assert "Traceback" not in refused.said
+        refused(job, second, said)
         works(a)
 
 
-@pytest.mark.parametrize(
-    ("server", "node", "said"),
-    [
-        (be, with_later_requests, "the client speaks version 9 of trystate's requests, and this server version 1"),
-        (with_later_requests, be, "the client speaks version 1 of trystate's requests, and this server version 9"),
-    ],
-    ids=["a later client", "a later server"],
-)
+@pytest.mark.parametrize(("server", "node", "versions"), [(be, with_later_requests, (9, 1)),
+                                                          (with_later_requests, be, (1, 9))])  # fmt: skip
 def test_a_server_of_another_version_refuses_a_node_at_once(
-    server: Begin, node: Begin, said: str, tmp_path: Path
+    server: Begin, node: Begin, versions: tuple[int, int], tmp_path: Path
 ) -> None:
     with job_of(tmp_path, server) as job:
         began = time.monotonic()
-        refused = job.agent("a", begin=node)
-        assert refused.ends() == 1
+        why = "the client speaks version {} of trystate's requests, and this server version {}".format(*versions)
+        said = refused(job, node, f"was reached, but cannot be used: server 127.0.0.1:{job.port}: {why}")
         assert time.monotonic() - began < 60
-        assert f"was reached, but cannot be used: server 127.0.0.1:{job.port}: {said}" in refused.said
-        assert "install one release of trystate on both sides" in refused.said
-        assert "Traceback" not in refused.said
+        assert "install one release of trystate on both sides" in said
+
+
+def refused(job: Job, node: Begin, why: str) -> str:
+    """The output of a node that is refused for this reason."""
+    agent = job.agent("refused", begin=node)
+    assert agent.ends() == 1
+    assert why in agent.said
+    assert "Traceback" not in agent.said
+    return agent.said
 
 
 GROUP = """

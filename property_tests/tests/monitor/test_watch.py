@@ -213,8 +213,8 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
             file.write(text)
 
     looks = [look for look in tailed(path, None, pause=grow) if look.line is not None]
-    assert [look.line["op"] for look in looks if look.line] == ["header", "write", "header", "write", "end"]
-    assert [look.number for look in looks] == [1, 2, 3, 4, 5]
+    assert [look.line.what for look in looks if look.line] == ["header", "write", "header", "write", "end"]
+    assert [look.line.number for look in looks if look.line] == [1, 2, 3, 4, 5]
     assert [len(look.state.members) for look in looks if look.state is not None] == [1, 2]
     assert looks[-1].job == "job"
 
@@ -222,9 +222,9 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["garbage"], "line 1 of the record is not JSON"),
-        ([json.dumps({"op": "tick", "t": 1.0})], "line 1 is not a line of a record"),
-        ([json.dumps(HEADER), json.dumps({"op": "tick"})], "line 2 of the record has no time"),
+        (["garbage"], "line 1 of the record: it is not JSON"),
+        ([json.dumps({"op": "tick", "t": 1.0})], "line 1 is not the header of a record"),
+        ([json.dumps(HEADER), json.dumps({"op": "tick"})], "line 2 of the record: its `t` is not a time"),
         ([json.dumps(HEADER), json.dumps({**written(joined(A), 1.0), "value": "x"})], "2: the value is not a state"),
         ([json.dumps(HEADER), *(json.dumps(written(joined(A), 1.0, job)) for job in ("a", "b"))], "--rdzv-id: a, b"),
     ],

@@ -14,7 +14,18 @@ import pytest
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
+from trystate.impl.rendezvous.engine import (
+    BACKOFF_ATTEMPTS,
+    BACKOFF_SECONDS_MAX,
+    BACKOFF_SECONDS_MIN,
+    Effect,
+    Engine,
+    Joined,
+    Seen,
+    Standing,
+    Sync,
+    Write,
+)
 from trystate.impl.rendezvous.errors import (
     RendezvousConnectionError,
     RendezvousStateError,
@@ -23,6 +34,7 @@ from trystate.impl.rendezvous.errors import (
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.model.rendezvous.vocabulary import Action
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
 from trystate.store import HashStore
@@ -51,6 +63,37 @@ def fault_of(holder: StateHolder) -> Fault:
 def written(holder: StateHolder, **more: Any) -> Seen:
     holder.perform(Sync())
     return holder.perform(Write(state(**more)))
+
+
+# ---- the engine
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("seats", [9, 5000])
+def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, seats: int) -> None:
+    """The bounds are a time, and the number of free seats: the node assumes no more rivals."""
+    agreed = replace(SETTINGS, max_nodes=seats)
+    joining = Engine(participant(), agreed, draw=lambda: draw, life="life").join(600.0)
+    next(joining)
+    for lost in range(14):
+        assert isinstance(joining.send(Seen(None, 0.0)), Write)
+        attempts = min(BACKOFF_ATTEMPTS * 2**lost, seats)
+        pause = draw * min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * attempts)
+        assert joining.send(Seen(None, 0.0)) == Sync(pause)
+
+
+def test_a_newcomer_waits_for_the_interval_beyond_its_deadline_and_does_not_spin() -> None:
+    agreed = replace(SETTINGS, max_nodes=3, keep_alive_interval=5.0, scale_up_interval=100.0)
+    there = replace(state(complete=True, participants=(participant(),), waiting=(participant("c"),)), settings=agreed)
+    joining = Engine(participant("c"), agreed, draw=float, life="life").join(30.0)
+    next(joining)
+    for now in (0.0, 131.0):
+        beat = joining.send(Seen(there, now))
+        assert isinstance(beat, Write) and beat.action is Action.KEEP_ALIVE
+        waits = joining.send(Seen(there, now, won=True))
+        assert isinstance(waits, Sync) and waits.revision == there.revision and waits.seconds > 0.5
+    over = joining.send(Seen(there, 133.0))
+    assert isinstance(over, Write) and over.action is Action.WITHDRAW
 
 
 # ---- the holder

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from trystate.impl.rendezvous.engine import Joined
-from trystate.impl.rendezvous.observer import WATCHED, Beaten, Lease, Observer
+from trystate.impl.rendezvous.observer import Beaten, Lease, Observer
 from trystate.impl.rendezvous.state import Settings, State
-from trystate.property_tests.adapters.our_rendezvous.parts import Stage, participant
+from trystate.property_tests.adapters.our_rendezvous.parts import participant
 
 SLOW, FAST = 0.99, 1.01
 AGREED = Settings(1, 3, keep_alive_interval=1.0, keep_alive_max_attempt=3)
@@ -64,26 +62,7 @@ def ring() -> None:
     assert len(observer.watched(state)) == 3
 
 
-def windows() -> None:
-    """One living node finds all others, on whichever lists they are, in windows that double their number."""
-    agreed = replace(AGREED, max_nodes=40)
-    nodes = [participant(k) for k in range(40)]
-    for state in (
-        State("life", agreed, complete=True, participants=tuple(nodes)),
-        State("life", agreed, participants=(nodes[0],), expected=tuple(nodes[1:9]), waiting=tuple(nodes[9:20]),
-              spares=tuple(nodes[20:])),
-    ):  # fmt: skip
-        stage = Stage(state)
-        engine = stage.engine(0, agreed)
-        engine.lease.confirm(0.0)
-        stage.start(engine.keep_alive(Joined(state, 0)) if state.complete else engine.join(600.0))
-        most = math.ceil(math.log2(39 / WATCHED + 1)) * (agreed.expiry_seconds + 2 * agreed.keep_alive_interval)
-        stage.run(most)
-        assert stage.state is not None and [p.node.token for p in stage.state.listed()] == ["token-0"]
-        assert stage.beats["token-0"] <= most + 20
-
-
-DIRECTED = (questions_and_answers, lives_of_the_store, ring, windows)
+DIRECTED = (questions_and_answers, lives_of_the_store, ring)
 
 
 @pytest.mark.parametrize("claim", DIRECTED, ids=lambda claim: claim.__name__)

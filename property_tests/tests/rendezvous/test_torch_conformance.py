@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch._C._distributed_c10d import TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import _create_c10d_handler
 
 from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.rendezvous.holder import Holders
@@ -63,13 +59,6 @@ def test_torch_takes_every_edge_under_a_fault(low: int, high: int, fault: str) -
         seen = replay_every_edge(system, subject, refusals=False, repeats=False, edges_max=EDGES_MAX)
     assert not seen.disagreements
     assert seen.edges >= 20_000
-
-
-def test_torchs_c10d_handler_and_its_backend_have_one_client() -> None:
-    """The assumption of R15: a node's heartbeats wait while the node waits at the store for its master."""
-    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    made: Any = _create_c10d_handler(RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host="0"))
-    assert made._store is made._state_holder._backend._store
 
 
 # ---- the text of a comparison

@@ -103,8 +103,9 @@ ONE_OF_3 = "1 of 3 nodes; waiting for 2 more (joined: hostA)"
 TWO_OF_3 = "2 of 3 nodes; waiting for 1 more (joined: hostA, hostB)"
 
 
-def said_as_told() -> None:
-    """A line is logged at the start, at each change, once a minute, and at no other time."""
+def test_it_is_said_at_the_start_at_each_change_and_once_a_minute() -> None:
+    """And at no other time."""
+    assert (AGAIN_SECONDS, CHANGE_SECONDS) == (60.0, 1.0)
     seconds = [float(k) for k in range(0, 200, 5)]
     assert told([(at, ALONE) for at in seconds]) == [
         (0.0, f"{ONE_OF_3}; up to 15 m"), (60.0, f"{ONE_OF_3}; up to 14 m"), (120.0, f"{ONE_OF_3}; up to 13 m"),
@@ -117,11 +118,6 @@ def said_as_told() -> None:
     assert len(told(hurried)) == 3, "nodes that come together are some lines"
 
 
-def test_it_is_said_at_the_start_at_each_change_and_once_a_minute() -> None:
-    assert (AGAIN_SECONDS, CHANGE_SECONDS) == (60.0, 1.0)
-    said_as_told()
-
-
 def test_the_limit_is_that_of_the_join_of_the_last_call_or_none() -> None:
     calling = state(SOME, participants=(A, B), call=1)
     assert told([(0.0, calling)])[0][1].endswith("(joined: hostA, hostB); up to 30 s")
@@ -130,7 +126,7 @@ def test_the_limit_is_that_of_the_join_of_the_last_call_or_none() -> None:
     assert told([(0.0, spare)])[0][1].endswith("; without a time limit")
 
 
-def said_of_others(expected: list[tuple[float, str]]) -> None:
+def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
     """After some seconds of missing nodes, the line names the nodes of other ids at the store; then once a minute."""
     lines: list[tuple[float, str]] = []
     asked: list[float] = []
@@ -146,17 +142,13 @@ def said_of_others(expected: list[tuple[float, str]]) -> None:
     for now in (float(k) for k in range(0, 100, 2)):
         look(waits, ALONE, now)
     assert asked == [6.0, 66.0]
-    assert lines == expected
-    look(waits, state(participants=(A, B), complete=True), 100.0)
-    assert [*waits.reasons()] == [], "a node that is in a complete round misses no other"
-
-
-def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
-    said_of_others([
+    assert lines == [
         (0.0, f"{ONE_OF_3}; up to 15 m; no node reaches it"),
         (6.0, f"{ONE_OF_3}; the job 'b' waits too; up to 15 m; no node reaches it"),
         (66.0, f"{ONE_OF_3}; the job 'b' waits too; up to 14 m; no node reaches it"),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    look(waits, state(participants=(A, B), complete=True), 100.0)
+    assert [*waits.reasons()] == [], "a node that is in a complete round misses no other"
 
 
 def test_a_store_without_answers_is_reported_each_minute() -> None:

@@ -30,6 +30,7 @@ from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.shared_state import Protocol
 from trystate.property_tests.adapters.our_store.wire import append, compare_set, delete, put
 from trystate.property_tests.adapters.stores.kept import Serving
+from trystate.property_tests.support.recorded import parsed
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.recorded import recorder
 from trystate.property_tests.support.stores.rooms import OK, VALIDATE, Room, extended, get, push, set_
@@ -115,7 +116,7 @@ def test_the_record_of_a_room_is_explained_as_one_of_its_key() -> None:
     told = ["room", "write", "room", *["write", "notice", "notice", "room"] * 2]
     assert [line["op"] for line in lines] == told and lines[-1]["error"] == "REFUSED"
     for number, line in enumerate(lines):
-        found = record.checked({"t": float(number), **line})
+        found = parsed({"t": float(number), **line}, number)
         assert isinstance(found, record.Line)
         follower.feed(found)
     assert (follower.problems, follower.version) == ([], 3)
