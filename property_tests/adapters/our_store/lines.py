@@ -147,8 +147,9 @@ def held(service: Service) -> dict[str, int]:
     waiting, promises = service.contents.waiting, service.promises
     sizes = {
         "barriers": len(service.blocking.barriers.table), "deadlines": len(service.blocking.deadlines.due),
-        "half_sent": len(service.half_sent.since) + service.half_sent.bytes, "handshakes": len(service.handshakes),
-        "kept": promises.bytes, "reservations": len(promises.reservations), "rooms": len(service.rooms.peers),
+        "half_sent": len(service.half_sent.deadlines.due) + service.half_sent.bytes,
+        "handshakes": len(service.handshakes.due), "kept": promises.bytes,
+        "reservations": len(promises.reservations.due), "rooms": len(service.rooms.peers),
         "sessions": len(service.sessions), "unsent": service.replies.held.bytes,
         "waits": len(waiting.waits) + waiting.keys_waited,
         "watches": len(service.contents.watching.watchers),

@@ -185,28 +185,6 @@ def test_bytes_of_a_journal_that_follow_it_a_second_time_are_no_changes(data: st
     assert all("that do not read were cut off" in line for line in after.lines)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_journal_of_an_older_version_becomes_one_of_version_3(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksums of version 1 do not include places. The first snapshot adds the places."""
-    disk = ForgetfulDisk()
-    with monkeypatch.context() as older:
-        older.setattr(journals, "MAGIC", MAGIC[:-2] + bytes((version,)) + b"\n")
-        if version == journals.UNPLACED:
-            older.setattr(journals, "numbers", lambda nonce, version=1: records.unplaced)
-        server = crashed(SCRIPT, disk)
-        server.do(("commit",))
-        end = server.journal.file.end
-    after = server.found_by(disk.after_crash(lambda: True))
-    for key, now in ((b"/old", version), (b"/new", 3)):
-        after.do(("set", key, b"x"))
-        after.do(("commit",))
-        assert after.disk.entries["journal"].seen[len(MAGIC) - 2] == now
-        after = after.found_by(after.disk.after_crash(lambda: False))
-        after.do(("snapshot",))
-        after.do(("commit",))
-    assert end and after.states[0][0].keys() >= {b"/old", b"/new"}
-
-
 def what_was_cut_off_stays_away() -> None:
     """A batch is torn. The next batch overwrites it, and ends where an intact record of it begins."""
     disk = ForgetfulDisk()

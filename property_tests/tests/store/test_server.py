@@ -23,8 +23,6 @@ from trystate.property_tests.adapters.jobs import alive
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, get, set_, wait
 from trystate.property_tests.support.stores.client.common import until
 
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TCPStoreServer]:
@@ -92,7 +90,6 @@ def served(port: int) -> bool:
         return False
 
 
-@LINUX
 def test_without_descriptors_newcomers_are_refused_and_others_served(tmp_path: Path) -> None:
     errors = tmp_path / "errors"
     program = f"ulimit -n 48; exec {sys.executable} -m trystate store serve --port 0"
@@ -217,7 +214,6 @@ if forked:
 time.sleep(60)"""
 
 
-@LINUX
 @pytest.mark.parametrize("forks", [False, True])
 def test_its_process_ends_when_the_parent_is_killed(forks: bool) -> None:
     """It also ends if a fork of the parent still has the pipe open."""
@@ -235,7 +231,6 @@ def test_its_process_ends_when_the_parent_is_killed(forks: bool) -> None:
                 os.kill(forked, signal.SIGKILL)
 
 
-@LINUX
 def test_the_server_process_has_no_inherited_descriptor_torch_or_numpy(tmp_path: Path) -> None:
     with (tmp_path / "stray").open("w") as stray:
         os.set_inheritable(stray.fileno(), True)
@@ -248,7 +243,6 @@ def test_the_server_process_has_no_inherited_descriptor_torch_or_numpy(tmp_path:
             assert not [name for name in ("torch", "numpy") if f"/{name}/" in mapped]
 
 
-@LINUX
 def test_a_signal_to_the_whole_group_is_the_parents_to_handle() -> None:
     with TCPStoreServer() as server:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

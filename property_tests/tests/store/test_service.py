@@ -149,7 +149,7 @@ def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
         waiter(xget(300_000, KEY))
         actor(set_(KEY, b"") + delete(KEY))
         assert waiter() == OK + blob(b"")
-    assert len(room.service.alarm.deadlines._heap) < 100
+    assert len(room.service.blocking.deadlines._heap) < 100
     room.pass_time(301.0)
     assert waiter() == b""
     assert room.service.alarm.at is None

@@ -171,7 +171,6 @@ def held(tokens: BarrierTokens, name: bytes) -> bytes:
         return token
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_has_none_of_its_parents_tokens() -> None:
     client = Client(HOST, 1, None)
     token = left(client.barrier_tokens, b"a")
