@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import threading
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
-from common import LOOPBACK
+from common import LOOPBACK, ask, processes
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
@@ -156,19 +155,14 @@ class Crew:
     """Processes that share the nodes of a job: the nodes do not wait for one interpreter's lock."""
 
     def __init__(self, size: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self._lines: list[Connection] = []
-        for _ in range(min(PROCESSES, size)):
-            line, orders = spawn.Pipe()
-            spawn.Process(target=work, args=(orders,), daemon=True).start()
-            orders.close()
-            self._lines.append(line)
+        self._lines = processes(work, [()] * min(PROCESSES, size), "spawn")
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._say(None)
+        for line in self._lines:
+            line.send(None)
 
     @contextlib.contextmanager
     def job(self, side: Side, size: int, **config: float) -> Iterator[Callable[[], Round]]:
@@ -179,23 +173,13 @@ class Crew:
             line.send((side, run_id, size, len(range(place, size, len(used))), config))
 
         def round_() -> Round:
-            self._say(True, used)
-            self._heard(used)
-            self._say(time.perf_counter() + START_SECONDS, used)
-            heard = self._heard(used)
+            ask(True, used)
+            heard = ask(time.perf_counter() + START_SECONDS, used)
             returned = [one for there, _ in heard for one in there]
             return Round(returned, sum((asked for _, asked in heard), Counter[str]()))
 
         yield round_
-        self._say(None, used)
-        self._heard(used)
-
-    def _say(self, word: object, lines: list[Connection] | None = None) -> None:
-        for line in self._lines if lines is None else lines:
-            line.send(word)
-
-    def _heard(self, lines: list[Connection]) -> list[Any]:
-        return [line.recv() for line in lines]
+        ask(None, used)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable
 
-from common import Part, Sides, cells, in_turns, on_both, options, run, show, spread
+from common import Part, Sides, cells, compare, in_turns, on_both, show, spread
 from nodes import LIMIT_SECONDS, LOST, READ, WON, Crew, Round, Side, last
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
 
@@ -103,10 +102,5 @@ PARTS: dict[str, Part] = {
 }
 
 
-def main() -> int:
-    run(options(__doc__, PARTS, 5).parse_args(), PARTS, 1)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    compare(__doc__, PARTS, 5)

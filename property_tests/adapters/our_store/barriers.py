@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trystate.impl.store.wire import I64, TOKEN_BYTES, blob
-from trystate.model.store.barriers import Barriers
-from trystate.model.store.barriers.fields import Reply
+from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
 
 from .clients import PLACES, Clients

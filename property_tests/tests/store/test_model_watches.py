@@ -11,9 +11,8 @@ import pytest
 
 from trystate.model import UsageError
 from trystate.model.language import Expr, SymbolicState, all_
-from trystate.model.store.barriers import Barriers
+from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.barriers import Ours as OurBarriers
-from trystate.model.store.barriers.fields import Reply
 from trystate.model.store.vocabulary import Edition
 from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
