@@ -1,17 +1,12 @@
-"""The editions.
+"""The editions: torch 2.13's libuv server, and ours.
 
-torch 2.13, the libuv server: a client that was answered stays in the line of the queue.
+In torch's server a client that was answered stays in the line of the queue. A later push then answers the client's next
+wait, for something else (S4), or wakes a client that does not pop (S5, S28).
 
-A later push then answers the client's next wait, for something else (S4), or wakes a client that does not pop (S5,
-S28).
-
-
-Our server, with clients of torch's and our own.
-
-Clients from `torch_clients` on are our own: they pop in one request, and the server keeps its deadline. The others are
-torch's, which need two requests. Between the two the element is *reserved*. When its client cancels, dies or dawdles,
-the element returns to its place in the queue, and the next client in the line gets it.
-
+Our server has clients of torch's and our own. Clients from `torch_clients` on are our own: they pop in one request, and
+the server keeps its deadline. The others are torch's, which need two requests. Between the two the element is
+*reserved*. When its client cancels, dies or dawdles, the element returns to its place in the queue, and the next client
+in the line gets it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""The editions.
+"""The editions: torch 1.9, torch 2.13's libuv server, and ours.
 
-torch 1.9: one daemon that reads each request to its end. A wait that is late ends only at the client.
+torch 1.9 has one daemon, which reads each request to its end. A wait that is late ends only at the client: the server
+keeps the client registered (S18). Half a request stops the server for all clients (S23).
 
-The server keeps the client registered (S18), and half a request stops the server for all clients (S23).
+torch 2.13 counts the keys of a wait down, so a key that was set and deleted counts too (S2).
 
-
-torch 2.13, the libuv server: a wait counts its keys down, so a key that was set and deleted counts too (S2).
-
-Our server, with clients of torch's and our own.
-
-Clients from `torch_clients` on are our own: they wait and get in one request, and the server keeps its deadline. The
-others are torch's. A waiter stays registered under all its keys until no key is missing; between a WAIT and the GET
-after it the server keeps the value that ended the wait (`kept`), so the client does not see a delete in between.
-
+Our server has clients of torch's and our own. Clients from `torch_clients` on are our own: they wait and get in one
+request, and the server keeps its deadline. A waiter stays registered under all its keys until no key is missing; between
+a WAIT and the GET after it the server keeps the value that ended the wait (`kept`), so the client does not see a delete
+in between.
 """
 
 from __future__ import annotations

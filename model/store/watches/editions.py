@@ -1,8 +1,7 @@
-"""The editions.
+"""The editions: torch 1.9, the watch_key of the articles of 2021, and ours.
 
-torch 1.9, the watch_key of the articles of 2021: no connection is forgotten, and a slow watcher blocks all.
-
-Our watches: they can be cancelled, a lost watcher is notified of the loss, and no watcher delays other clients.
+torch 1.9 forgets no connection, and a slow watcher blocks all clients. Our watches can be cancelled, a lost watcher is
+notified of the loss, and no watcher delays other clients.
 """
 
 from __future__ import annotations
