@@ -6,9 +6,9 @@ keeps the client registered (S18). Half a request stops the server for all clien
 torch 2.13 counts the keys of a wait down, so a key that was set and deleted counts too (S2).
 
 Our server has clients of torch's and our own. Clients from `torch_clients` on are our own: they wait and get in one
-request, and the server keeps its deadline. A waiter stays registered under all its keys until no key is missing; between
-a WAIT and the GET after it the server keeps the value that ended the wait (`kept`), so the client does not see a delete
-in between.
+request, and the server keeps its deadline. A waiter stays registered under all its keys until no key is missing.
+Between a WAIT and the GET after it the server keeps the value that ended the wait (`kept`), so the client does not see
+a delete in between.
 """
 
 from __future__ import annotations
