@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -12,53 +11,9 @@ from torch.distributed import PrefixStore as TorchPrefixStore  # type: ignore[at
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 
 from trystate import store as ours
-from trystate.property_tests.adapters.torch_store.isolated import Child
-from trystate.property_tests.support.stores.defects import Timed, defective, sound
+from trystate.property_tests.support.stores.defects import defective, sound
 
 OURS, TORCH = "trystate.store", "torch.distributed"
-
-
-def made_by(library: str, kind: str) -> Any:
-    """A class of a library, by its name."""
-    return getattr(importlib.import_module(library), kind)
-
-
-# ---- HashStore
-
-
-def _set_three_keys_to_one_value(line: Connection, library: str) -> None:
-    store = made_by(library, "HashStore")()
-    refused = Timed(lambda: store.multi_set(["a", "b", "c"], ["1"]))
-    line.send(type(refused.error).__name__)
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "reads beyond the end of the values, and crashes")])
-def test_a_multi_set_of_fewer_values_than_keys_is_refused(library: str) -> None:
-    with Child(_set_three_keys_to_one_value, library) as child:
-        assert child.hear(5.0) == "InvalidArgument"
-
-
-# ---- PrefixStore
-
-
-def under(library: str, prefix: str, store: Any) -> Any:
-    return made_by(library, "PrefixStore")(prefix, store)
-
-
-@pytest.mark.parametrize(
-    "library", [OURS, defective(TORCH, "puts a slash between prefix and key, and neither is escaped")]
-)
-def test_two_prefixes_never_name_one_key(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    under(library, "a", store).set("b/c", "1")
-    assert not under(library, "a/b", store).check(["c"])
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "cuts the prefix off a key that is shorter", IndexError)])
-def test_a_key_that_is_the_prefix_does_no_harm(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    store.set("a", "")
-    assert under(library, "a", store).list_keys() == []
 
 
 # ---- stores written in Python, used by C++
@@ -114,7 +69,7 @@ def test_cpp_finds_all_that_it_calls(kind: type[Any]) -> None:
 @pytest.mark.parametrize("library", [OURS, defective(TORCH, "C++ never calls them in Python", *NOT_IMPLEMENTED)])
 def test_a_prefix_of_a_store_in_python_has_all_its_operations(library: str, operation: str) -> None:
     with ours.HashStore() as store:
-        held = under(library, "p", store)
+        held = importlib.import_module(library).PrefixStore("p", store)
         if operation == "list_keys":
             held.set("k", "v")
             assert held.list_keys() == ["k"]

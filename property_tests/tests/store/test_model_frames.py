@@ -40,11 +40,6 @@ ASKED = (
 # fmt: on
 
 
-def test_the_oldest_edition_is_not_checked_for_later_features() -> None:
-    absent = {p.name for p in Frames(edition=TORCH).properties} - {p.name for p in Frames(edition=SEED).properties}
-    assert absent == {"both_keys_are_written", "requests_are_whole", "nothing_is_undone"}
-
-
 def holds_nothing(self: Any, s: S) -> Any:
     return all_(held == Fragment.NOTHING for held in s.held)
 

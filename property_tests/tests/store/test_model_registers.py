@@ -26,12 +26,6 @@ ASKED = (
 # fmt: on
 
 
-def test_the_oldest_edition_is_not_checked_for_later_features() -> None:
-    absent = {p.name for p in Registers(edition=TORCH).properties}
-    absent -= {p.name for p in Registers(edition=SEED).properties}
-    assert absent == {"all_are_read", "multi_sets_are_seen_whole"}
-
-
 # fmt: off
 SaysItIsStored = changed(Ours, "SaysItIsStored", reply=lambda self, value, expected, desired, matches: desired)
 ComparesNothing = changed(Ours, "ComparesNothing", is_match=lambda *_: not_(False))

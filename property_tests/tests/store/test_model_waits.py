@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, not_
 from trystate.model.store.queues import Ours as OurQueues
 from trystate.model.store.queues import Queues
@@ -26,11 +25,6 @@ S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 ALL = ("drop", "freeze", "half_frame")
 ASKED = of_plan(Waits, Queues, most=200_000)
-
-
-def test_there_is_no_queue_in_the_oldest_edition() -> None:
-    with pytest.raises(UsageError, match=r"no edition .*SEED.*: it has TORCH, TRYSTATE"):
-        Queues(edition=SEED)
 
 
 # ---- waits

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from trystate.model import UsageError
 from trystate.model.language import Expr, SymbolicState, all_
 from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.barriers import Ours as OurBarriers
@@ -51,13 +48,6 @@ ASKED = (
     *of_plan(Watches, Barriers, most=200_000),
 )
 # fmt: on
-
-
-def test_an_edition_without_the_request_is_refused() -> None:
-    with pytest.raises(UsageError, match="no edition 'TORCH': it has SEED, TRYSTATE"):
-        Watches(edition="TORCH")
-    with pytest.raises(UsageError, match="no edition 'SEED': it has TORCH, TRYSTATE"):
-        Barriers(edition="SEED")
 
 
 # ---- mutants

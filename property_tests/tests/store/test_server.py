@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import alive
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, get, set_, wait
 from trystate.property_tests.support.stores.client.common import until
+from trystate.property_tests.support.stores.recorded import Command
 
 
 @pytest.fixture(scope="module")
@@ -90,30 +92,24 @@ def served(port: int) -> bool:
         return False
 
 
-def test_without_descriptors_newcomers_are_refused_and_others_served(tmp_path: Path) -> None:
-    errors = tmp_path / "errors"
-    program = f"ulimit -n 48; exec {sys.executable} -m trystate store serve --port 0"
-    with (
-        errors.open("w") as stderr,
-        subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
-        contextlib.ExitStack() as at_last,
-    ):
-        at_last.callback(process.kill)
-        assert process.stdout is not None
-        port = int(process.stdout.readline().split(",")[0].rsplit(":", 1)[1])
-        with Peer(port) as good:
-            peers = [Peer(port, validated=False) for _ in range(60)]
-            until(lambda: "cannot accept" in errors.read_text())
-            assert good.answers()
-            before = cpu_seconds(process.pid)
-            time.sleep(0.5)
-            assert cpu_seconds(process.pid) - before < 0.25, "it spins"
-            for peer in peers:
-                peer.close()
-            until(lambda: served(port))
-            assert good.answers()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+def test_without_descriptors_newcomers_are_refused_and_others_served() -> None:
+    limited = ("sh", "-c", 'ulimit -n 48; exec "$@"', "sh")
+    with Command("serve", "--connections", "20000", under=limited) as command, Peer(command.port) as good:
+        peers = [Peer(command.port, validated=False) for _ in range(60)]
+        assert peers[-1].closed()
+        assert good.answers()
+        before = cpu_seconds(command.process.pid)
+        time.sleep(0.5)
+        assert cpu_seconds(command.process.pid) - before < 0.25, "it spins"
+        for peer in peers:
+            peer.close()
+        until(lambda: served(command.port))
+        assert good.answers()
+        command.process.send_signal(signal.SIGTERM)
+        start, full = command.process.communicate(timeout=SECONDS)[1].splitlines()
+    assert command.process.returncode == 0
+    assert "the hard limit of open files is 48, and connections=20000 need more" in start
+    assert re.search(r"cannot accept: Too many open files, with \d+ connections; .* \(ulimit -n\)", full)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -20,18 +20,15 @@ from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.stores.rooms import (
     KEY,
     OK,
-    OTHER,
     VALIDATE,
     Room,
     delete,
     extended,
-    get,
     held,
     i64,
     plain,
     push,
     set_,
-    wait,
     xbarrier,
     xget,
     xpop,
@@ -91,19 +88,6 @@ def test_however_the_bytes_are_cut_the_replies_are_the_same(sent: list[bytes], d
     assert outcome([memoryview(piece) for piece in cut(stream, places)]) == once
 
 
-@given(requests(), st.data())
-def test_a_request_that_does_not_arrive_whole_leaves_nothing(request: bytes, data: st.DataObject) -> None:
-    room = Room()
-    peer, other = room.peer(), room.peer()
-    part = request[: data.draw(st.integers(0, len(request) - 1))]
-    assert peer(part) == b""
-    assert other(plain(Query.GETNUMKEYS)) == i64(0)
-    peer.leave()
-    other.leave()
-    assert (room.service.contents.values, room.service.contents.queues) == ({}, {})
-    assert held(room.service) == {}
-
-
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from trystate.impl.store.server import parsing
@@ -153,17 +137,6 @@ def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
     room.pass_time(301.0)
     assert waiter() == b""
     assert room.service.alarm.at is None
-
-
-def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> None:
-    room = Room()
-    waiter, other, _ = room.trio()
-    waiter(wait(KEY))
-    waiter(get(OTHER))
-    assert waiter.closed
-    assert "one connection for each thread" in room.log[0]
-    assert not other.closed
-    assert held(room.service) == {"sessions": 2}
 
 
 # ---- leaving
