@@ -1,4 +1,7 @@
-"""A journal loses no acknowledged record: the server may end at any byte or call, and its disk may lose writes."""
+"""A journal loses no acknowledged record: the server may end at any byte or call, and its disk may lose writes.
+
+The system of journals: its size, that a mistake violates each property, and that a real journal takes its steps.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
@@ -17,8 +21,17 @@ from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.file import records
 from trystate.impl.store.limits import Limits
+from trystate.model.language import ite
+from trystate.model.store.journals import Journals, Ours
+from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
+from trystate.property_tests.adapters.our_store.journals import JournalsSubject
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.systems.changed import changed
 
 State = tuple[dict[bytes, bytes], dict[bytes, list[bytes]]]
 Step = tuple[Any, ...]
@@ -265,3 +278,54 @@ def test_a_compaction_that_fails_leaves_the_journal(call: str) -> None:
     server.do(("set", KEY, b"after"))
     server.do(("commit",))
     assert server.found_by(disk.after_crash(lambda: False)).states[0][0][KEY] == b"after"
+
+
+# ---- the model
+
+TRYSTATE = Edition.TRYSTATE
+ASKED = (
+    Asked(Journals, TRYSTATE, "change=2", 135),
+    Asked(Journals, TRYSTATE, "change=2", 549, "", ("crash",)),
+    Asked(Journals, TRYSTATE, "change=5", 16522, "", ("crash",)),
+)
+
+
+# fmt: off
+MUTANTS = (
+    ("nothing_told_is_lost", changed(Ours, "AnswersBeforeTheSync", may_be_told=lambda self, s: s.written), "change=2",
+        ("crash",)),
+    ("a_torn_record_is_no_change", changed(Ours, "TakesTornRecords", found=lambda self, s: ite(s.torn, s.whole + 1,
+        s.whole)), "change=2", ("crash",)),
+    ("changes_are_told", changed(Ours, "NeverSyncs", end_batch="unfair"), "change=2", ()),
+    ("deadlock_freedom", changed(Ours, "LosesTheThread", end_batch=None), "change=2", ()),
+)
+# fmt: on
+TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 1000])
+
+
+def agree() -> int:
+    """Replay every edge of a small system; returns their number."""
+    system = Journals(edition=TRYSTATE, faults=("crash",), change=2)
+    replayed = replay_every_edge(system, JournalsSubject(system))
+    assert not replayed.disagreements, "\n".join(replayed.disagreements)
+    return replayed.edges
+
+
+def test_every_edge_is_taken_on_a_real_journal() -> None:
+    assert agree() == 1106
+
+
+def test_a_journal_and_a_larger_model_agree_on_random_runs() -> None:
+    system = Journals(edition=TRYSTATE, faults=("crash",), change=6)
+    machine = state_machine(system, lambda: JournalsSubject(system), refusals=False)
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(20), stateful_step_count=40))
+
+
+SWITCHED = Journal._switched
+WRONG: dict[str, Mutant] = {
+    "the new file lacks what came meanwhile": replaced(Journal, "_switched", lambda self, since: SWITCHED(self, b"")),
+}
+
+
+def test_a_journal_that_is_wrong_disagrees() -> None:
+    assert survivors(WRONG, agree) == []

@@ -1,4 +1,4 @@
-"""The systems of frames and of start-ups: what each edition violates, and that each property can be violated.
+"""The systems of frames, start-ups and registers: what each edition violates, and that each property can be violated.
 
 Every property is checked on servers of ours with one mistake: a property that no mistake violates would be worthless.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trystate.model.language import SymbolicState, all_
+from trystate.model.language import SymbolicState, all_, not_
 from trystate.model.store import frames, startup
 from trystate.model.store.frames import Frames
+from trystate.model.store.registers import Ours as OurRegisters
+from trystate.model.store.registers import Registers
 from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Connection, Edition, Fragment, Serving, StartUp
 from trystate.property_tests.support.pinned import Asked, model_tests, of_plan
@@ -99,3 +101,39 @@ MUTANTS = (
 
 
 TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 500])
+
+
+# ---- registers
+
+HALVES = "answers_are_those_of_one_moment multi_sets_are_seen_whole requests_are_whole"
+# fmt: off
+REGISTERS = (
+    Asked(Registers, SEED, "client=1 value=1", 62, "", ("drop",)),
+    Asked(Registers, TORCH, "client=1 value=1", 84, "requests_are_whole", ("drop",)),
+    Asked(Registers, TORCH, "client=2 value=1", 17792, HALVES),
+    Asked(Registers, TRYSTATE, "client=1 value=1", 82, "", ("drop",)),
+    Asked(Registers, TRYSTATE, "client=3 value=1", 199186, "", ("drop",)),
+    *of_plan(Registers, most=400_000),
+)
+# fmt: on
+
+
+# fmt: off
+SaysItIsStored = changed(OurRegisters, "SaysItIsStored", reply=lambda self, value, expected, desired, matches: desired)
+ComparesNothing = changed(OurRegisters, "ComparesNothing", is_match=lambda *_: not_(False))
+TakesHalves = changed(OurRegisters, "TakesHalves", takes_half=lambda self, s, value: self.stores(s, 1, value))
+NeverAnswers = changed(OurRegisters, "NeverAnswers", read_answer=None)
+OF_REGISTERS = (
+    ("answers_are_those_of_one_moment", ComparesNothing, "client=1", ()),
+    ("at_most_one_wins", ComparesNothing, "client=2", ()),
+    ("desired_means_it_is_there", SaysItIsStored, "client=1", ()),
+    ("failing_changes_nothing", ComparesNothing, "client=1", ()),
+    ("multi_sets_are_seen_whole", TakesHalves, "client=2 value=1", ()),
+    ("requests_are_whole", TakesHalves, "client=1 value=1", ("drop",)),
+    ("operations_return", NeverAnswers, "client=1 value=1", ()),
+    ("deadlock_freedom", NeverAnswers, "client=1 value=1", ()),
+)
+# fmt: on
+
+
+TestRegisters = model_tests(REGISTERS, OF_REGISTERS, [a for a in REGISTERS if a.states < 100])

@@ -1,4 +1,4 @@
-"""The systems of watches and barriers: the violations of each edition; and every property catches a mutant.
+"""The systems of watches, barriers and registrations: what each edition violates; and every property catches a mutant.
 
 Rule: a mutant has one change of the edition TRYSTATE, which violates nothing without it.
 """
@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from trystate.model.language import Expr, SymbolicState, all_
+from trystate.model.store import registrations
 from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.barriers import Ours as OurBarriers
-from trystate.model.store.vocabulary import Edition
+from trystate.model.store.registrations import Registrations
+from trystate.model.store.vocabulary import Edition, Registration
 from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import Message
 from trystate.property_tests.support.mutants import altered
-from trystate.property_tests.support.pinned import Asked, Mutant, model_tests, of_plan
+from trystate.property_tests.support.pinned import Asked, Mutant, bare, model_tests, of_plan, report, violated
 from trystate.property_tests.support.systems.changed import before, both, changed, puts, then, when
 
 S = SymbolicState
@@ -143,3 +147,42 @@ MUTANTS: tuple[Mutant, ...] = (
 
 
 TestModel = model_tests(ASKED, MUTANTS, COMPARED)
+
+
+# ---- registrations
+
+# fmt: off
+REGISTRATIONS = (
+    Asked(Registrations, TRYSTATE, "thread=2", 27),
+    Asked(Registrations, TRYSTATE, "thread=3", 159),
+    Asked(Registrations, SEED, "thread=2", 33),
+    Asked(Registrations, SEED, "thread=3", 135),
+)
+# fmt: on
+DEPTHS = {SEED: (44, 12), TRYSTATE: (40, 8)}  # edges and depth with two threads
+
+
+WakesAny = altered("WakesAny", registrations.Ours, "acknowledge", "s.answers.head.thread == ord_(thread) + 1",
+    "s.call[thread] == Call.SENT")  # fmt: skip
+WithoutTheMutex = changed(registrations.Seed, "WithoutTheMutex", take_the_mutex=None, may_send=Registrations.may_send)
+KeepsTheMutex = changed(registrations.Seed, "KeepsTheMutex", returns=puts(call=Registration.RETURNED))
+# fmt: off
+OF_REGISTRATIONS = (
+    ("returned_means_registered", WithoutTheMutex, "thread=2", ()),
+    ("one_is_between", WithoutTheMutex, "thread=2", ()),
+    ("calls_return", KeepsTheMutex, "thread=2", ()),
+    ("deadlock_freedom", KeepsTheMutex, "thread=2", ()),
+)
+# fmt: on
+
+TestRegistrations = model_tests(REGISTRATIONS, OF_REGISTRATIONS, REGISTRATIONS)
+
+
+@pytest.mark.parametrize("edition", DEPTHS)
+def test_the_graph_is_of_this_size(edition: Edition) -> None:
+    found = report(Asked(Registrations, edition, "thread=2", 0)).exploration
+    assert (found.edges, found.depth) == DEPTHS[edition]
+
+
+def test_an_acknowledgement_of_ours_for_any_thread_is_caught() -> None:
+    assert "returned_means_registered" in violated(report(Asked(bare(WakesAny), TRYSTATE, "thread=2", 0)))

@@ -19,8 +19,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, within
-from trystate.property_tests.support.stores.client.servers import frozen
+from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, frozen, within
 from trystate.store import OutcomeUnknown, StoreTimeout, TCPStore
 
 MISUSED: list[Any] = [None, 1.5, b"bytes", "\ud800", "k" * 9000, 1 << 63, bytearray(b"v")]

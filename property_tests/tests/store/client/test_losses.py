@@ -16,8 +16,18 @@ from torch.distributed import DistNetworkError, PrefixStore  # type: ignore[attr
 from trystate.impl.store.client.barrier_tokens import BarrierTokens
 from trystate.impl.store.client.client import Client
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.stores.client.common import HOST, LACKING, OPERATIONS, SHORT, greet, peer, within
-from trystate.property_tests.support.stores.client.servers import KINDS, SERVERS, frozen
+from trystate.property_tests.support.stores.client.common import (
+    HOST,
+    KINDS,
+    LACKING,
+    OPERATIONS,
+    SERVERS,
+    SHORT,
+    frozen,
+    greet,
+    peer,
+    within,
+)
 from trystate.store import (
     ConnectionLost,
     InvalidArgument,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server
-from trystate.property_tests.support.stores.client.common import HOST, until, within
-from trystate.property_tests.support.stores.client.servers import frozen
+from trystate.property_tests.support.stores.client.common import HOST, frozen, until, within
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 
 
@@ -77,3 +78,20 @@ def test_a_watch_that_times_out_leaves_the_others(shared: dict[str, Server], key
         until(lambda: len(told) >= 4)
         assert told == [*((f"{key}-{n}", str(n).encode()) for n in range(3)), (f"{key}-late", b"of a later one")]
         assert not any(watch.lost for watch in watches)
+
+
+def test_our_threads_watch_at_once_and_each_is_told_of_its_key() -> None:
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with OurServer() as server, TCPStore(HOST, server.port) as ours:
+
+        def watch(key: str) -> None:
+            ours.watch_key(key, lambda event: told.put(event.key))
+            ours.set(key, "1")
+
+        keys = [f"k{number}" for number in range(8)]
+        threads = [threading.Thread(target=watch, args=(key,)) for key in keys]
+        for thread in threads:
+            thread.start()
+        assert sorted(told.get(timeout=30) for _ in keys) == keys
+        for thread in threads:
+            thread.join(10)
