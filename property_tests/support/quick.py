@@ -73,7 +73,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "rpc/test_rrefs.py": (),
     "rpc/test_serialising.py": (),
     "rpc/test_workers.py": ("test_the_arguments_of_a_call_arrive",),
-    "store/test_hash_store.py": (),
     "store/test_prefix_store.py": (),
     "store/test_recording.py": (
         "test_whatever_passes_states_are_followed_as_the_server_has_them",

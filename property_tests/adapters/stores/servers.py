@@ -9,7 +9,7 @@ from trystate.impl.torch_release import lacks
 
 from ...harness.stores.deviations import Deviation
 from ...harness.stores.handles import AMPLE, Store, c10d
-from ...harness.stores.operations import KEYS
+from ...harness.stores.sequences import KEYS
 
 
 def torch_client(port: int, *, libuv: bool = True) -> Store:

@@ -16,11 +16,12 @@ from trystate.impl.store.server.half_sent import HalfSent
 from trystate.impl.store.server.service import Service
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.stores.besieged import (
+    QUICK,
     Step,
     besiege,
     encode,
+    sieges,
 )
-from trystate.property_tests.support.stores.sieges import QUICK, sieges
 
 
 @given(st.binary(max_size=600))

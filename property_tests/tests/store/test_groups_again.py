@@ -26,7 +26,7 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.stores import group_again
+from trystate.property_tests.support.stores import group_member
 from trystate.property_tests.support.stores.client.common import until
 from trystate.store import ConnectionLost, HashStore, StoreTimeout
 
@@ -57,7 +57,9 @@ def test_successive_groups_meet_no_address_of_an_older_group(kind: str, tmp_path
     with meeting_place(kind, tmp_path) as (url, variables):
         told = {"url": url, "sizes": [2] * 4, "pause": 0.15, "seed": 1}
         running = [
-            Program(tmp_path / f"log.{rank}", group_again.main, json.dumps({**told, "rank": rank}), variables=variables)
+            Program(
+                tmp_path / f"log.{rank}", group_member.again, json.dumps({**told, "rank": rank}), variables=variables
+            )
             for rank in range(2)
         ]
         try:
@@ -191,7 +193,7 @@ def test_a_rank_whose_member_lives_is_refused_to_another_process(
     rendezvous.register()
     monkeypatch.setattr(generations, "HELD_SECONDS", 0.2)
     with meeting_place("hosted", tmp_path) as (url, _), contextlib.ExitStack() as ends:
-        members = [Program(tmp_path / f"log.{rank}", group_again.meet, url, rank, 2, True) for rank in (0, 1)]
+        members = [Program(tmp_path / f"log.{rank}", group_member.meet, url, rank, 2, True) for rank in (0, 1)]
         for member in members:
             ends.callback(member.kill)
         until(lambda: all("group-0-of-2" in member.said for member in members), 60.0)

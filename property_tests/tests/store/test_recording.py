@@ -19,7 +19,7 @@ from trystate.impl.store.server.recording import (
 )
 from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
-from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, sent
+from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sent, sieges
 from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, judged, recorder
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
@@ -39,7 +39,6 @@ from trystate.property_tests.support.stores.rooms import (
     watch,
     xget,
 )
-from trystate.property_tests.support.stores.sieges import mutated, requests, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 OURS, ABSENT, SLOT = b"trystate/job/state", b"\x00absent", b"/ft_rendezvous_barrier:job:slot_1"

@@ -17,6 +17,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.wire import TOKEN_BYTES, U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
+from trystate.property_tests.support.stores.besieged import requests
 from trystate.property_tests.support.stores.rooms import (
     KEY,
     OK,
@@ -33,7 +34,6 @@ from trystate.property_tests.support.stores.rooms import (
     xget,
     xpop,
 )
-from trystate.property_tests.support.stores.sieges import requests
 
 # ---- torch's nineteen requests
 
