@@ -27,10 +27,9 @@ from ...harness.paths import replay_systems
 from ...harness.subjects import Subject
 from ..torch_release import require
 from ..torch_store.server import TorchServer
-from .frames import FramesSubject
 from .lines import InProcess, OverTcp, Server
 from .queues import BarriersSubject, QueuesSubject, WaitsSubject
-from .registers import RegistersSubject
+from .registers import FramesSubject, RegistersSubject
 from .startups import StartUpsSubject
 from .watches import LIMITS, WatchesSubject
 

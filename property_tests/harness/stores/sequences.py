@@ -45,7 +45,7 @@ from ..subjects import Disagreement
 from .deviations import Deviation, lacking, rows_above
 from .handles import AMPLE, MAY_BLOCK, PROMPT_SECONDS, Call, Handle
 from .suite import Suite
-from .watching import Diary
+from .waking import Diary
 
 STEPS = 20  # steps of a run; more runs find more defects than longer runs
 TIMEOUTS_MS = (0, 5)
