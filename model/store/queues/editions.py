@@ -54,12 +54,12 @@ class Torch(Queues, edition=Edition.TORCH):
         self.pushes(s)
         self.wakes_one(s)
 
-    def wakes_one(self, s: S, when: Any = True) -> None:
+    def wakes_one(self, s: S) -> None:
         """A push decrements the counts along the line until one reaches 0; no client leaves the line."""
         before = s.fork()
         for j in s.client:
             stops = any_(self.uses_up(before, k) & (before.place[k] < before.place[j]) for k in s.client)
-            counts = self.in_line(before, j) & (before.awaited[j] > 0) & ~stops & when
+            counts = self.in_line(before, j) & (before.awaited[j] > 0) & ~stops
             s.answers[j].push(when=counts & (before.awaited[j] == 1) & ~before.lost[j], kind=Answer.STOP_WAITING)
             s.awaited[j] = before.awaited[j] - as_int(counts)
 

@@ -8,11 +8,11 @@ then it has no visible effect.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trystate.impl.store.durable.contents import MARK_BYTES, KeptContents
-from trystate.impl.store.durable.journal import MAGIC, NAME, Journal, recovered
+from trystate.impl.store.durable.journal import MAGIC, NAME, recovered
 from trystate.impl.store.file.records import Kind, scan
 from trystate.impl.store.limits import Limits
 from trystate.model.language.sorts import ordinal
@@ -29,8 +29,8 @@ ADDED_CALLS, PLACED_CALLS = 1, 3  # calls of the disk before a crash: the write;
 class JournalsSubject(Steps):
     """A journal, its contents, and the changes that replies have reported."""
 
-    def __init__(self, system: Journals, make: Callable[..., Journal] = recovered) -> None:
-        self.system, self._recovered = system, make
+    def __init__(self, system: Journals) -> None:
+        self.system = system
 
     def reset(self) -> None:
         self._disk = ForgetfulDisk()
@@ -53,7 +53,7 @@ class JournalsSubject(Steps):
     def _open(self) -> None:
         self._lines: list[str] = []
         self._contents = KeptContents(Limits())
-        self._journal = self._recovered(self._disk, "/data", self._contents, self._lines.append)
+        self._journal = recovered(self._disk, "/data", self._contents, self._lines.append)
         self._made = self._begun = self._changes
         self._contents.more = self._more
         self._frozen: Any = None
@@ -159,7 +159,7 @@ class JournalsSubject(Steps):
     def _look(self) -> None:
         """Count the changes that a start would find."""
         contents, lines = KeptContents(Limits()), list[str]()
-        self._recovered(self._disk.after_crash(lambda: True), "/data", contents, lines.append)
+        recovered(self._disk.after_crash(lambda: True), "/data", contents, lines.append)
         self._whole, self._torn = contents.length(QUEUE), bool(lines)
 
     def _start(self) -> None:

@@ -71,11 +71,9 @@ def decode(siege: bytes) -> list[Step]:
 class Siege:
     """A service, its strangers, and a witness that keeps the protocol. Raises AssertionError if a claim fails."""
 
-    def __init__(
-        self, secret: bytes | None = None, limits: Limits = LIMITS, kind: Callable[..., Service] = Service
-    ) -> None:
-        self.now, self.log, self.limits = 0.0, list[str](), limits
-        self.service = kind(limits=limits, secret=secret, random_bytes=bytes, log=self.log.append)
+    def __init__(self, secret: bytes | None = None, kind: Callable[..., Service] = Service) -> None:
+        self.now, self.log = 0.0, list[str]()
+        self.service = kind(limits=LIMITS, secret=secret, random_bytes=bytes, log=self.log.append)
         self.replies: dict[Session, bytearray] = {}
         self.stalled: dict[Session, int] = {}
         self.witness = self._come(b"")
@@ -162,7 +160,7 @@ class Siege:
 
     def audit(self) -> None:
         """Check that every count is correct, that every limit holds, and that no session waits for an existing key."""
-        service, contents, limits = self.service, self.service.contents, self.limits
+        service, contents, limits = self.service, self.service.contents, LIMITS
         assert not any("internal error" in line for line in self.log), self.log
         items = [len(queue) for queue in contents.queues.values()]
         assert all(items), "an empty queue is no queue"
@@ -192,7 +190,7 @@ class Siege:
         crowds = set(contents.waiting.crowds.values())
         assert crowds == {crowd for there in contents.waiting.waits.values() for crowd in there}
         waits = {each for crowd in crowds for each in crowd.waits}
-        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= self.limits.waited_keys_total
+        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= LIMITS.waited_keys_total
         for each in crowds:
             there = set() if each.takes else set(contents.values)
             there |= set() if each.reads else set(contents.queues)

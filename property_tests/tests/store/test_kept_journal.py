@@ -142,16 +142,16 @@ def chosen(name: str, seed: int) -> Callable[[], bool]:
     return {"none": lambda: False, "all": lambda: True, "some": lambda: chance.random() < 0.6}[name]
 
 
-def crash_at_every_call(survives: Sequence[str] = ("none", "all", "some"), again: bool = True) -> None:
-    """End the server before each call of its disk, and the next server before each call of its start."""
+def test_a_server_that_ends_at_any_disk_call_loses_nothing_acknowledged() -> None:
+    """The server ends before each call of its disk, and the next server before each call of its start."""
     whole = ForgetfulDisk()
     crashed(SCRIPT, whole)
-    for survival in survives:
+    for survival in ("none", "all", "some"):
         for calls in range(whole.calls):
             disk = ForgetfulDisk()
             server = crashed(SCRIPT, disk, calls)
             found = disk.after_crash(chosen(survival, calls))
-            for second in range(12 if again else 0):
+            for second in range(12):
                 once = found.after_crash(lambda: True)
                 once.calls_left = second
                 try:
@@ -159,10 +159,6 @@ def crash_at_every_call(survives: Sequence[str] = ("none", "all", "some"), again
                 except Crash:
                     server.found_by(once.after_crash(chosen(survival, second)))
             server.found_by(found)
-
-
-def test_a_server_that_ends_at_any_disk_call_loses_nothing_acknowledged() -> None:
-    crash_at_every_call()
 
 
 def test_a_server_that_is_killed_at_any_byte_loses_nothing_acknowledged() -> None:
