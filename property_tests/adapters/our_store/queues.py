@@ -22,8 +22,7 @@ from trystate.model.store.waits.fields import Answer as WaitAnswer
 
 from ...harness.subjects import Disagreement
 from ..steps import Steps
-from .lines import InProcess, Server
-from .peers import Message, Others, Peer, Reader, Replies, cells, fresh_name
+from .lines import InProcess, Message, Others, Peer, Reader, Replies, Server, cells, fresh_name
 from .wire import append, check, compare_set, delete, get, put, request, set_, wait
 
 CANCEL = request(Query.CANCEL_WAIT)

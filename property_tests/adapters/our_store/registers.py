@@ -13,8 +13,7 @@ from trystate.model.store.registers import Registers
 from trystate.model.store.vocabulary import Query
 
 from ...harness.subjects import Disagreement
-from .lines import Line, Server, Settling
-from .peers import Message, Others, Peer, Reader, accepted, cells, fresh_name
+from .lines import Line, Message, Others, Peer, Reader, Server, Settling, accepted, cells, fresh_name
 from .wire import VALIDATE, check, compare_set, delete, get, request, set_
 
 TAKEN = ("take_compare_set", "take_delete", "take_multi_get", "take_half", "take_rest")

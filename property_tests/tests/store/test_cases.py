@@ -26,8 +26,7 @@ from trystate.model.store.findings import FINDINGS
 from trystate.model.store.reference import Contents
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare, contents, operations
-from trystate.property_tests.adapters.stores.servers import emptied, torch_client
-from trystate.property_tests.adapters.stores.shortest import MEETINGS, SHORTEST, STORES, shown
+from trystate.property_tests.adapters.stores.servers import MEETINGS, SHORTEST, STORES, emptied, shown, torch_client
 from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.adapters.torch_store.server import OurServer, OurServerAndClients, Server, TorchServer
 from trystate.property_tests.harness.stores.deviations import rows_above

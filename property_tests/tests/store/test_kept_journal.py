@@ -24,8 +24,7 @@ from trystate.impl.store.limits import Limits
 from trystate.model.language import ite
 from trystate.model.store.journals import Journals, Ours
 from trystate.model.store.vocabulary import Edition
-from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
-from trystate.property_tests.adapters.our_store.journals import JournalsSubject
+from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk, JournalsSubject
 from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
