@@ -390,6 +390,22 @@ def closed_at_end(store: Any) -> Iterator[Any]:
         yield store
 
 
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_master_returns_when_all_have_come_and_each_counts_once(make: Any) -> None:
+    def come(is_master: bool) -> Any:
+        return make(HOST, port, 3, is_master, timedelta(seconds=30))
+
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as stores:
+        starting = threads.submit(come, True)
+        stores.enter_context(closed_at_end(come(False)))
+        with pytest.raises(TimeoutError):
+            starting.result(0.3)
+        stores.enter_context(closed_at_end(come(False)))
+        stores.enter_context(closed_at_end(starting.result(30)))
+
+
 def test_masters_of_one_process_share_a_port_if_told() -> None:
     with TCPStore(HOST, 0, is_master=True, multi_tenant=True) as first:
         with TCPStore(HOST, first.port, is_master=True, multi_tenant=True) as second:
