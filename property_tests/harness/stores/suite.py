@@ -56,8 +56,13 @@ class Suite:
             while handles:
                 self.close_store(handles.pop())
 
-    def _threaded(self, count: int) -> AbstractContextManager[list[Any]]:
-        """`opened` for this number of threads; skips the test if the number is too large for the store."""
+    def _threaded(self, count: int = 0, needs: str = "") -> AbstractContextManager[list[Any]]:
+        """`opened` for this number of threads, by default for as many as may use the store at once.
+
+        Skips the test if the number is too large for the store, or if the store lacks the operation `needs`.
+        """
+        count = count or max(2, self.concurrency)
+        self.needs(needs)
         self.needs_threads(count)
         return self.opened(count)
 

@@ -57,8 +57,7 @@ class WakingConformance(Suite):
         self._woken_by("multi_set", [b"v"], key=["k"])
 
     def test_a_wait_and_a_pop_are_woken_by_queue_push(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(3) as (mine, waiting, popping):
+        with self._threaded(3, "queue_push") as (mine, waiting, popping):
             waiter = Call(waiting.wait, ["p"], AMPLE)
             self.claim(waiter.blocked(), "a wait for an empty queue blocks")
             self.write(mine, "queue_push", "p", b"1")
@@ -70,8 +69,7 @@ class WakingConformance(Suite):
             self.claim(popper.result() == b"2", "the pop returns the value that was pushed")
 
     def test_a_push_wakes_the_one_who_waits_for_it(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(3) as (mine, waiting, popping):
+        with self._threaded(3, "queue_push") as (mine, waiting, popping):
             waiter = Call(waiting.wait, ["other"], AMPLE)
             self.claim(waiter.blocked(), "a wait for a missing key blocks")
             popper = Call(popping.queue_pop, "q", True)
@@ -97,8 +95,7 @@ class WakingConformance(Suite):
             self.claim(asleep, "a wait continues if a key was deleted meanwhile", Deviation.WAIT_COUNTS_KEYS)
 
     def test_a_queue_that_is_not_empty_counts_for_a_wait(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(2) as (mine, waiting):
+        with self._threaded(2, "queue_push") as (mine, waiting):
             self.write(mine, "queue_push", "q", b"1")
             waiter = Call(waiting.wait, ["q", "k"], AMPLE)
             self.claim(waiter.blocked(), "a wait for a queue and a missing key blocks")
@@ -236,8 +233,7 @@ class BarrierConformance(Suite):
         return [Call(store.barrier, key, len(stores) + 1, AMPLE) for store in stores]
 
     def test_a_barrier_releases_exactly_when_all_are_there(self) -> None:
-        self.needs("barrier")
-        with self._threaded(3) as (first, *others):
+        with self._threaded(3, "barrier") as (first, *others):
             calls = self._arrive(others, "all")
             self.claim(all(call.blocked() for call in calls), "two of three are held")
             Call(first.barrier, "all", 3, AMPLE).result()
@@ -245,8 +241,7 @@ class BarrierConformance(Suite):
                 call.result()
 
     def test_a_barrier_can_be_used_again(self) -> None:
-        self.needs("barrier")
-        with self._threaded(3) as (first, *others):
+        with self._threaded(3, "barrier") as (first, *others):
             for call in [*self._arrive(others, "again"), Call(first.barrier, "again", 3, AMPLE)]:
                 call.result()
             calls = self._arrive(others, "again")
@@ -257,8 +252,7 @@ class BarrierConformance(Suite):
                 call.result()
 
     def test_an_arrival_that_timed_out_is_withdrawn(self) -> None:
-        self.needs("barrier")
-        with self._threaded(2) as (first, other):
+        with self._threaded(2, "barrier") as (first, other):
             with suppress(RuntimeError, TimeoutError):
                 first.barrier("withdrawn", 2, SHORT)
             call = Call(other.barrier, "withdrawn", 2, AMPLE)
@@ -269,8 +263,7 @@ class BarrierConformance(Suite):
             self.claim(held, "a client that timed out has not arrived", *LEFT_OVER)
 
     def test_a_barrier_does_not_meet_the_key_of_its_name(self) -> None:
-        self.needs("barrier")
-        with self._threaded(2) as (first, other):
+        with self._threaded(2, "barrier") as (first, other):
             call = Call(other.barrier, "both", 2, AMPLE)
             self.claim(call.blocked(), "one of two is held")
             apart = not first.check(["both"])
@@ -282,8 +275,7 @@ class BarrierConformance(Suite):
             self.claim(held, "a set of the barrier's key releases no client", Deviation.BARRIER_COUNTS_IN_THE_KEY)
 
     def test_two_barriers_do_not_meet(self) -> None:
-        self.needs("barrier")
-        with self._threaded(3) as (first, left, right):
+        with self._threaded(3, "barrier") as (first, left, right):
             calls = [Call(left.barrier, "left", 2, AMPLE), Call(right.barrier, "right", 2, AMPLE)]
             self.claim(all(call.blocked() for call in calls), "one of two is held in each of two barriers")
             Call(first.barrier, "left", 2, AMPLE).result()
@@ -305,16 +297,14 @@ class CrowdConformance(Suite):
     """The claims that hold for every interleaving of the threads."""
 
     def test_no_add_is_lost_and_each_sum_is_returned_once(self) -> None:
-        self.needs_threads()
-        with self.opened(self.concurrency) as stores:
+        with self._threaded() as stores:
             sums = each(lambda store: [store.add("n", 1) for _ in range(ROUNDS)], stores)
             wanted = list(range(1, ROUNDS * len(stores) + 1))
             self.claim(sorted(n for own in sums for n in own) == wanted, "each sum is returned once")
             self.claim(stores[0].get("n") == b"%d" % wanted[-1], "the last sum is stored")
 
     def test_no_two_compare_sets_succeed_on_the_same_value(self) -> None:
-        self.needs_threads()
-        with self.opened(self.concurrency) as stores:
+        with self._threaded() as stores:
             self.write(stores[0], "set", "n", b"0")
             count = [partial(self._count_up, store, b":%d" % k) for k, store in enumerate(stores)]
             wins = all_at_once(count)
@@ -335,9 +325,6 @@ class CrowdConformance(Suite):
         return won
 
     def test_each_pushed_value_is_popped_once_and_in_order(self) -> None:
-        self.needs("queue_push")
-        self.needs_threads()
-
         def pop(store: Any) -> list[bytes]:
             got: list[bytes] = []
             while b"end" not in got:
@@ -348,7 +335,7 @@ class CrowdConformance(Suite):
                         raise
             return got
 
-        with self.opened(self.concurrency) as (mine, *others):
+        with self._threaded(needs="queue_push") as (mine, *others):
             calls = [partial(pop, store) for store in others]
             pushed = [b"%04d" % n for n in range(ROUNDS * 2)] + [b"end"] * len(others)
             *popped, _ = all_at_once([*calls, lambda: [mine.queue_push("q", value) for value in pushed]])
@@ -357,7 +344,6 @@ class CrowdConformance(Suite):
             self.claim(all(own == sorted(own) for own in popped), "no client pops a value before an earlier one")
 
     def test_get_never_returns_what_nobody_set(self) -> None:
-        self.needs_threads()
         end = time.monotonic() + SECONDS
 
         def read(store: Any) -> set[object]:
@@ -377,13 +363,12 @@ class CrowdConformance(Suite):
                 store.delete_key("k")
             self.write(store, "set", "k", b"v")
 
-        with self.opened(2) as (mine, other):
+        with self._threaded(2) as (mine, other):
             seen, _ = all_at_once([lambda: read(other), lambda: write(mine)])
             text = f"get returns what was set, or times out (seen: {sorted(map(repr, seen))})"
             self.claim_race(seen <= {b"v"}, text, Deviation.GET_RACES_WITH_DELETE)
 
     def test_a_multi_set_is_seen_as_one(self) -> None:
-        self.needs_threads()
         keys = [f"k{n}" for n in range(8)]
         end = time.monotonic() + SECONDS
 
@@ -399,7 +384,7 @@ class CrowdConformance(Suite):
                 torn = len(set(store.multi_get(keys))) > 1
             return torn
 
-        with self.opened(2) as (mine, other):
+        with self._threaded(2) as (mine, other):
             self.write(mine, "multi_set", keys, [b"0"] * len(keys))
             torn, _ = all_at_once([lambda: read(other), lambda: write(mine)])
             self.claim_race(
