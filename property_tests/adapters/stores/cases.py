@@ -68,7 +68,8 @@ def compare(
 ) -> Outcome:
     """Do every operation on every small store; compare the result and the contents after it.
 
-    It ends after `stop_after` disagreements. Operations that the store lacks (`lacking`) are left out. So are queues, if the store cannot fill a queue.
+    It ends after `stop_after` disagreements. Operations that the store lacks (`lacking`) are left out. So are queues,
+    if the store cannot fill a queue.
     """
     started = time.perf_counter()
     tables, wrong, compared = OPERATIONS[edition], list[str](), 0

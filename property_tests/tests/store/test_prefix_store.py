@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import torch.distributed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore as TorchPrefixStore  # type: ignore[attr-defined]
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
@@ -44,6 +44,8 @@ dist: Any = torch.distributed  # its stubs lack most stores
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
+@example("a", "a/a", "a/a", "a")
+@example("a/a", "a", "a%2Fa", "a")
 def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, q: str, m: str) -> None:
     same = (p.removesuffix("/"), k) == (q.removesuffix("/"), m)
     assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == same
