@@ -10,7 +10,8 @@ from typing import Any
 
 from ...language import *
 from ..vocabulary import Edition, Key, Watcher
-from .fields import EVENTS, GONE, Link, Message, Request, S
+from .fields import EVENTS, GONE, Link, Request, S
+from .fields import Message as Sent
 from .properties import Watches
 
 
@@ -44,7 +45,7 @@ class Seed(Watches, edition=Edition.SEED):
     )
     def compare_set(self, s: S, client: Expr, key: Expr) -> None:
         """The server compares, finds the expected value, and sets; clients that wait for the key are not woken."""
-        self.put(s, client, key, Message.UPDATED, wakes=False)
+        self.put(s, client, key, Sent.UPDATED, wakes=False)
 
     @transition(cite="TCPStore.cpp:sendKeyUpdatesToClients (1.9): send blocks")
     def get_stuck(self, s: S, client: Expr, key: Expr) -> None:
@@ -52,7 +53,7 @@ class Seed(Watches, edition=Edition.SEED):
         s.when(s.stuck == 0, s.asked[client] == ord_(key) + 1, any_(~self.fits(s, j, key) for j in s.client))
         s.stuck = ord_(client) + 1
 
-    def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Message) -> Condition:
+    def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Sent) -> Condition:
         s.when(~s.messages[client].is_full)
         return super().answers(s, client, key, requests, answer)
 
@@ -66,7 +67,7 @@ class Seed(Watches, edition=Edition.SEED):
     def notify_nobody(self, s: S, client: Expr) -> None:
         """The flag is set without its lock after watch_key checked it and before it sleeps: it is not woken."""
         s.when(s.watcher[client] == Watcher.REGISTERING)
-        self.reads(s, client, Message.REGISTERED)
+        self.reads(s, client, Sent.REGISTERED)
         s.about[client] = 0
 
     @transition(cite="TCPStore.cpp:watchKey (1.9): the callback is noted first")
@@ -112,12 +113,12 @@ class Ours(Watches, edition=Edition.TRYSTATE):
     @transition(moves=CREATES)
     def compare_set(self, s: S, client: Expr, key: Expr) -> None:
         """The server compares, finds the expected value, and sets."""
-        self.put(s, client, key, Message.UPDATED)
+        self.put(s, client, key, Sent.UPDATED)
 
     @transition(moves=CREATES)
     def append(self, s: S, client: Expr, key: Expr) -> None:
         """The server appends to a key."""
-        self.put(s, client, key, Message.APPENDED)
+        self.put(s, client, key, Sent.APPENDED)
 
     @transition(moves=GIVES_UP)
     def register(self, s: S, client: Expr, key: Expr) -> None:
@@ -136,14 +137,14 @@ class Ours(Watches, edition=Edition.TRYSTATE):
     @transition(moves=GIVES_UP)
     def unregister(self, s: S, client: Expr, key: Expr) -> None:
         """The server removes the entry and acknowledges."""
-        full = self.answers(s, client, key, (Request.UNWATCH,), Message.CANCELLED)
+        full = self.answers(s, client, key, (Request.UNWATCH,), Sent.CANCELLED)
         s.listed[client, key] = 0
         self.give_up(s, client, full)
 
     @transition(moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED)])
     def return_cancelled(self, s: S, client: Expr) -> None:
         """The acknowledgement is read: the watch is over, and the watches of other keys continue."""
-        self.reads(s, client, Message.CANCELLED)
+        self.reads(s, client, Sent.CANCELLED)
         self.forget_answered(s, client)
         s.watcher[client] = ite(self.watches(s, client), s.watcher[client], Watcher.UNREGISTERED)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ...language import *
 from ..vocabulary import Edition, Key, Watcher
-from .fields import EVENTS, GONE, Fields, Link, Message, Request, S
+from .fields import EVENTS, GONE, Fields, Link, Request, S
+from .fields import Message as Sent
 
 WATCHING = (Watcher.REGISTERED, Watcher.NOTIFIED)
 ENDED = (Watcher.UNREGISTERED, Watcher.LOST)
@@ -24,7 +25,7 @@ class Watches(Fields):
     @transition(moves=[arc(Key.ABSENT, Key.PRESENT)], cite="TCPStore.cpp:setHandler, addHandler (1.9)")
     def set_or_add(self, s: S, client: Expr, key: Expr) -> None:
         """The server sets a key or adds to it."""
-        self.put(s, client, key, Message.UPDATED)
+        self.put(s, client, key, Sent.UPDATED)
 
     @transition(moves=[arc(Key.PRESENT, Key.ABSENT)], cite="TCPStore.cpp:deleteHandler (1.9)")
     def delete(self, s: S, client: Expr, key: Expr) -> None:
@@ -34,7 +35,7 @@ class Watches(Fields):
         old = s.value[key]
         self.counts(s, key)
         s.value[key] = self.left_of(s, client, key)
-        self.announce(s, key, Message.DELETED, old, 0)
+        self.announce(s, key, Sent.DELETED, old, 0)
 
     def left_of(self, s: S, client: Expr, key: Expr) -> Condition:
         """The value of a key after it is deleted for this client: 0, no value."""
@@ -66,7 +67,7 @@ class Watches(Fields):
     @transition(moves=[arc(Watcher.REGISTERING, Watcher.REGISTERED)], cite="TCPStore.cpp:callbackHandler (1.9)")
     def return_registered(self, s: S, client: Expr) -> None:
         """The acknowledgement is read: watch_key returns."""
-        self.reads(s, client, Message.REGISTERED)
+        self.reads(s, client, Sent.REGISTERED)
         s.about[client] = 0
         s.watcher[client] = Watcher.REGISTERED
 
@@ -180,8 +181,7 @@ class Watches(Fields):
     def two_events_wait(self, s: S) -> Condition:
         """A key was created and deleted, and a watcher has read neither event yet."""
         return any_(
-            s.messages[j].contains(kind=Message.CREATED) & s.messages[j].contains(kind=Message.DELETED)
-            for j in s.client
+            s.messages[j].contains(kind=Sent.CREATED) & s.messages[j].contains(kind=Sent.DELETED) for j in s.client
         )
 
     @sometimes()
@@ -192,7 +192,7 @@ class Watches(Fields):
     @sometimes(needs="cancel")
     def a_watch_is_cancelled(self, s: S) -> Condition:
         """The server has acknowledged that a watch is over, after an event."""
-        return any_(s.messages[j].contains(kind=Message.CANCELLED) & (s.messages[j].length > 1) for j in s.client)
+        return any_(s.messages[j].contains(kind=Sent.CANCELLED) & (s.messages[j].length > 1) for j in s.client)
 
     @sometimes()
     def a_connection_is_closed(self, s: S) -> Condition:
@@ -216,7 +216,7 @@ class Watches(Fields):
         """Once watch_key has returned, the server has the watch until it is cancelled or the connection ends."""
 
         def returned(j: Expr, k: Expr) -> Condition:
-            ends = (s.request[j] == Request.UNWATCH) | s.messages[j].contains(kind=Message.CANCELLED)
+            ends = (s.request[j] == Request.UNWATCH) | s.messages[j].contains(kind=Sent.CANCELLED)
             begins = s.request[j] == Request.WATCH
             return s.watched[j, k] & ~((s.about[j] == ord_(k) + 1) & (begins | ends))
 
@@ -277,7 +277,7 @@ class Watches(Fields):
         """CREATED has no old value, DELETED has no new value, and all other events have both."""
 
         def fits(record: Condition) -> Condition:
-            created, deleted = record.kind == Message.CREATED, record.kind == Message.DELETED
+            created, deleted = record.kind == Sent.CREATED, record.kind == Sent.DELETED
             return (created == (record.old == 0)) & (deleted == (record.new == 0))
 
         return all_(
@@ -310,7 +310,7 @@ class Watches(Fields):
             nothing: list[Condition] = []
             for there, record in s.messages[j]:
                 nothing.append(implies(or_(*ended), ~(self.event(there, record) & (record.key == s.about[j]))))
-                ended.append(there & (record.kind == Message.CANCELLED))
+                ended.append(there & (record.kind == Sent.CANCELLED))
             return and_(*nothing)
 
         return all_(last(j) for j in s.client)
@@ -338,7 +338,7 @@ class Watches(Fields):
     @leads_to(needs="another")
     def another_watch_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """watch_key returns for a client that already watches, unless it is slow or the connection ends."""
-        asks = (s.request[client] == Request.WATCH) | s.messages[client].contains(kind=Message.REGISTERED)
+        asks = (s.request[client] == Request.WATCH) | s.messages[client].contains(kind=Sent.REGISTERED)
         return asks, ~asks | s.slow[client] | (s.link[client] != Link.UP)
 
     @leads_to()
