@@ -15,31 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from trystate.model.store import reference as ref
-from trystate.model.store.reference import (
-    INT64_MAX,
-    INT64_MIN,
-    AddTo,
-    Append,
-    Barrier,
-    Check,
-    CompareAndSet,
-    Contents,
-    DeleteKey,
-    Get,
-    ListKeys,
-    MultiGet,
-    MultiSet,
-    NumKeys,
-    Operation,
-    QueueLen,
-    QueuePop,
-    QueuePush,
-    Refusal,
-    Result,
-    Set,
-    Take,
-    Wait,
-)
+from trystate.model.store.reference import INT64_MAX, INT64_MIN, Contents, Operation, Refusal, Result
 
 from ..subjects import Disagreement
 from .deviations import Deviation, lacking, rows_above
@@ -278,23 +254,23 @@ def pairs(surplus: int) -> st.SearchStrategy[tuple[tuple[str, ...], tuple[bytes,
 
 # The name of a store's method -> the class of the operation, and the strategies of its arguments.
 ARGUMENTS: Mapping[str, tuple[type[Operation], Mapping[str, st.SearchStrategy[Any]]]] = {
-    "set": (Set, {"key": keys, "value": values}),
-    "get": (Get, {"key": keys}),
-    "add": (AddTo, {"key": keys, "amount": amounts}),
-    "compare_set": (CompareAndSet, {"key": keys, "expected": values, "desired": values}),
-    "append": (Append, {"key": keys, "value": values}),
-    "delete_key": (DeleteKey, {"key": keys}),
-    "take": (Take, {"key": keys}),
-    "multi_set": (MultiSet, {"pairs": pairs(1)}),
-    "multi_get": (MultiGet, {"keys": several_keys}),
-    "check": (Check, {"keys": several_keys}),
-    "wait": (Wait, {"keys": several_keys}),
-    "num_keys": (NumKeys, {}),
-    "list_keys": (ListKeys, {}),
-    "queue_push": (QueuePush, {"key": keys, "value": values}),
-    "queue_pop": (QueuePop, {"key": keys, "block": st.booleans()}),
-    "queue_len": (QueueLen, {"key": keys}),
-    "barrier": (Barrier, {"key": keys, "world_size": st.integers(1, 2)}),
+    "set": (ref.Set, {"key": keys, "value": values}),
+    "get": (ref.Get, {"key": keys}),
+    "add": (ref.AddTo, {"key": keys, "amount": amounts}),
+    "compare_set": (ref.CompareAndSet, {"key": keys, "expected": values, "desired": values}),
+    "append": (ref.Append, {"key": keys, "value": values}),
+    "delete_key": (ref.DeleteKey, {"key": keys}),
+    "take": (ref.Take, {"key": keys}),
+    "multi_set": (ref.MultiSet, {"pairs": pairs(1)}),
+    "multi_get": (ref.MultiGet, {"keys": several_keys}),
+    "check": (ref.Check, {"keys": several_keys}),
+    "wait": (ref.Wait, {"keys": several_keys}),
+    "num_keys": (ref.NumKeys, {}),
+    "list_keys": (ref.ListKeys, {}),
+    "queue_push": (ref.QueuePush, {"key": keys, "value": values}),
+    "queue_pop": (ref.QueuePop, {"key": keys, "block": st.booleans()}),
+    "queue_len": (ref.QueueLen, {"key": keys}),
+    "barrier": (ref.Barrier, {"key": keys, "world_size": st.integers(1, 2)}),
 }
 BLOCKING = ("get", "multi_get", "wait", "queue_pop", "barrier")  # operations that take a timeout
 
@@ -303,5 +279,5 @@ def operation(name: str, arguments: Mapping[str, Any]) -> Operation:
     """The operation of a rule with this name; `pairs` are the two lists of multi_set."""
     made, _ = ARGUMENTS[name]
     if name == "multi_set":
-        return MultiSet(*arguments["pairs"])
+        return ref.MultiSet(*arguments["pairs"])
     return made(**arguments)

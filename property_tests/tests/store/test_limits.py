@@ -22,31 +22,7 @@ from trystate.impl.store.wire import COUNTER_KEY, U32, U64, blob, blobs, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.adapters.our_store.wire import check
-from trystate.property_tests.support.stores.rooms import (
-    KEY,
-    OK,
-    OTHER,
-    STOP,
-    VALIDATE,
-    Peer,
-    Room,
-    add,
-    barrier,
-    delete,
-    extended,
-    get,
-    held,
-    i64,
-    length,
-    plain,
-    pop,
-    push,
-    set_,
-    wait,
-    watch,
-    xget,
-    xpop,
-)
+from trystate.property_tests.support.stores.rooms import *
 
 SMALL = Limits(key_bytes=64, value_bytes=1024, keys_in_request=8, frame_bytes=4096, unsent_bytes=1 << 14)
 HUGE = U64.pack(1 << 62)

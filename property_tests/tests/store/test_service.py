@@ -31,22 +31,7 @@ from trystate.property_tests.support.stores.besieged import (
     requests,
     sieges,
 )
-from trystate.property_tests.support.stores.rooms import (
-    KEY,
-    OK,
-    VALIDATE,
-    Room,
-    delete,
-    extended,
-    held,
-    i64,
-    plain,
-    push,
-    set_,
-    xbarrier,
-    xget,
-    xpop,
-)
+from trystate.property_tests.support.stores.rooms import *
 
 # ---- torch's nineteen requests
 
