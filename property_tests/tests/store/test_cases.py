@@ -155,7 +155,7 @@ class TorchsHashStore(StoreConformance):
     deviations = TORCH_HASH
 
     def make_store(self) -> Any:
-        return c10d.TorchsHashStore()
+        return c10d.HashStore()
 
 
 class Libuv(StoreConformance):
