@@ -202,7 +202,7 @@ WRONG_WATCHES: tuple[Mutant, ...] = (
     ("returned_means_registered", changed(OurWatches, "AcknowledgesOnly", register=then(OurWatches.register,
         puts(listed=0))), ONE_KEY, ()),
     ("every_change_is_on_its_way", altered("DeletesQuietly", OurWatches, "announce", "told & ~full,",
-        "told & ~full & (kind is not Message.DELETED),"), ONE_KEY, ()),
+        "told & ~full & (kind is not Sent.DELETED),"), ONE_KEY, ()),
     ("once_and_in_order", altered("TellsTwice", OurWatches, "announce", "self.give_up(s, j, full)",
         "self.give_up(s, j, full); s.messages[j].push(when=told & before.messages[j].is_empty, **event)"), ONE_KEY, ()),
     ("callbacks_skip_nothing", altered("TellsOfTheLatest", OurWatches, "tells", "event = ",
