@@ -28,7 +28,7 @@ SMALL = Limits(key_bytes=64, value_bytes=1024, keys_in_request=8, frame_bytes=40
 HUGE = U64.pack(1 << 62)
 
 
-def multi_set(count: int, size: int) -> bytes:
+def many(count: int, size: int) -> bytes:
     pairs = blobs(each for n in range(count) for each in (b"/%d" % n, bytes(size)))
     return plain(Query.MULTI_SET, U64.pack(count), pairs)
 
@@ -47,7 +47,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a huge list": (plain(Query.MULTI_SET, HUGE), "raise keys_in_request"),
     "a key in a list": (plain(Query.WAIT, U64.pack(2), blob(KEY), U64.pack(65)), "raise key_bytes or value_bytes"),
     "a value in a list": (plain(Query.MULTI_SET, U64.pack(1), blob(KEY), HUGE), "raise key_bytes or value_bytes"),
-    "a frame": (multi_set(8, 600), "raise frame_bytes"),
+    "a frame": (many(8, 600), "raise frame_bytes"),
     "an appended value": (plain(Query.APPEND, blob(KEY), blob(bytes(600))) * 2, "raise value_bytes"),
 }
 
@@ -70,7 +70,7 @@ def test_only_the_client_that_breaks_a_limit_is_closed_and_logged(broken: bytes,
 def test_a_request_exactly_at_a_limit_is_served() -> None:
     room = Room(SMALL)
     peer, key = room.peer(), b"k" * 64
-    peer(set_(key, bytes(1024)) + multi_set(8, 300))
+    peer(set_(key, bytes(1024)) + many(8, 300))
     answer = peer(plain(Query.MULTI_GET, counted([key] * 2 + [b"/0"] * 6)))
     assert answer == blobs([bytes(1024)] * 2 + [bytes(300)] * 6)
     assert room.log == []
