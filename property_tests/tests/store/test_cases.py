@@ -89,18 +89,6 @@ def test_operations_that_a_release_of_torch_lacks_are_left_out() -> None:
     assert said and all(line.startswith("AddTo") for line in said)
 
 
-class CountsQueues(HashStore):
-    """Counts the name of a queue as a key."""
-
-    def num_keys(self) -> int:
-        return super().num_keys() + bool(self.queue_len("k"))
-
-
-def test_a_store_that_counts_queues_is_found_out() -> None:
-    said = compare(Edition.TRYSTATE, CountsQueues).disagreements
-    assert said and all(line.startswith("NumKeys()") for line in said)
-
-
 def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
     """The counter is a key in our store and in torch's store."""
     with Ours("127.0.0.1", 0, 1, True, timedelta(seconds=30), True) as ours:
