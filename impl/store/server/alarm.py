@@ -27,7 +27,7 @@ class Alarm:
         self.rooms: Deadlines[bytes] = self.table()  # the deadlines of rooms, by their run ids
 
     def table(self) -> Deadlines[Any]:
-        """A new table. Who adds a deadline to it also calls `by`."""
+        """A new table. The caller that adds a deadline to it also calls `by`."""
         table: Deadlines[Any] = Deadlines()
         self.tables.append(table)
         return table
