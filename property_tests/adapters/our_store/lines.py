@@ -1,4 +1,4 @@
-"""Connections to a server under test, over TCP or to a service in this process, and those of the models' clients.
+"""Connections to a server under test, over TCP or to a service in this process, and connections of models' clients.
 
 Rule: after `settle`, a line has everything that the server has sent, so a step can be compared. A server serves a
 request when it arrives, so a request is sent when the model's server takes it. Until then the adapter keeps the
