@@ -57,6 +57,17 @@ def member(number: int, settings: Settings) -> Member:
     return Member(Participant(node, f"host{number}", 29_000), settings)
 
 
+def heard(member: Member, data: bytes, notice: bool, now: float) -> bool:
+    """Let a member receive a message; returns whether its join has ended. Its agent has no workers to stop."""
+    joining = member.joining
+    member.heard(data, notice, now)
+    ended = joining and not member.joining
+    member.results.clear()
+    if member.joined is not None and member.standing(now) in OVER:
+        member.join(now, LIMIT_SECONDS)
+    return ended
+
+
 # ---- real connections
 
 
@@ -121,14 +132,9 @@ class Crew:
             assert message.status in (Status.OK, Status.NOTICE), message.data
             self.counts["notices"] += message.status is Status.NOTICE
             self.counts["bytes back"] += len(message.data)
-            joining = member.joining
-            member.heard(message.data, message.status is Status.NOTICE, now)
-            if joining and not member.joining:
+            if heard(member, message.data, message.status is Status.NOTICE, now):
                 assert member.error is None, member.error
                 self.returned[number] = now
-        member.results.clear()
-        if member.joined is not None and member.standing(now) in OVER:  # its agent has no workers to stop
-            member.join(now, LIMIT_SECONDS)
         self.pump(number)
 
     def pump(self, number: int) -> None:
@@ -361,14 +367,8 @@ class Crowd:
         self.at(back, lambda: self.hears(number, data, notice))
 
     def hears(self, number: int, data: bytes, notice: bool) -> None:
-        each = self.members[number]
-        joining = each.joining
-        each.heard(data, notice, self.now)
-        each.results.clear()
-        if joining and not each.joining:
+        if heard(self.members[number], data, notice, self.now):
             self.returned.append(self.now)
-        if each.joined is not None and each.standing(self.now) in OVER:
-            each.join(self.now, LIMIT_SECONDS)
         self.pump(number)
 
     def round(self, number: int, failing: int | None = None) -> tuple[float, Counter[str]]:
