@@ -42,13 +42,13 @@ class SequenceConformance(Suite):
         run_state_machine_as_test(store_machine(self), settings=machine_settings())
 
 
-def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str]]:
+def shortest_failure(suite: Suite) -> tuple[str, list[str]]:
     """The first defect that a suite finds in its store, as text, and the shortest steps that show it; empty if none.
 
     If the store is deterministic, each call returns the same.
     """
     fixed = settings(
-        machine_settings(), max_examples=examples, derandomize=True, database=None, report_multiple_bugs=False
+        machine_settings(), max_examples=1_000, derandomize=True, database=None, report_multiple_bugs=False
     )
     try:
         run_state_machine_as_test(store_machine(suite), settings=fixed)

@@ -113,7 +113,7 @@ class Suite:
         return result
 
 
-def all_at_once(functions: Sequence[Callable[[], Any]], seconds: float = PROMPT_SECONDS * 4) -> list[Any]:
+def all_at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run each function on its own thread, and return their results."""
     calls = [Call(function) for function in functions]
-    return [call.result(seconds) for call in calls]
+    return [call.result(PROMPT_SECONDS * 4) for call in calls]

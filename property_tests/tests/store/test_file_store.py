@@ -19,7 +19,7 @@ import pytest
 
 from trystate.impl.store.base import Event
 from trystate.impl.store.contents.waiting import Waiting
-from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreError, StoreTimeout
+from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreTimeout
 from trystate.impl.store.file import journal
 from trystate.impl.store.file.records import MAGIC
 from trystate.impl.store.file.replica import Replica
@@ -29,22 +29,11 @@ from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.files import AMPLE, SHORT, state
 
 
-def carry_out(told: Connection, body: str, path: Path) -> None:
-    """Execute the body in its own process; the body sends its lines to the test."""
-    names = {"path": path, "say": lambda *words: told.send(" ".join(map(str, words))), "time": time, "os": os}
-    exec(body, {**names, "FileStore": FileStore, "StoreError": StoreError, "timedelta": timedelta})
-
-
-def line(running: Child) -> str:
-    said = running.hear(60.0)
-    assert isinstance(said, str), said
-    return said
-
-
-def killed(path: Path, body: str) -> None:
-    """Execute the body in another process, which is then killed."""
-    with Child(carry_out, body + "\nsay('done')\ntime.sleep(60)", path) as running:
-        assert line(running) == "done"
+def use_as_job_one(line: Connection, path: Path) -> None:
+    """In a child: use the file until the end of the process."""
+    FileStore(path, 3, job="one").set("k", "v")
+    line.send("used")
+    time.sleep(60)
 
 
 def within(seconds: float, call: Callable[[], object], error: type[Exception], match: str) -> None:
@@ -153,7 +142,8 @@ def test_a_file_of_another_job_is_refused_until_that_job_is_over(path: Path) -> 
             with pytest.raises(FileRefused, match=rf"job 'one', .* is used by process {os.getpid()}"):
                 FileStore(path, **job)  # type: ignore[arg-type]
         assert path.read_bytes() == before
-    killed(path, "FileStore(path, 3, job='one').set('k', 'v')")
+    with Child(use_as_job_one, path) as child:  # which is killed
+        assert child.hear(60.0) == "used"
     with FileStore(path, 1, job="two") as store:
         assert store.list_keys() == []
 

@@ -131,7 +131,7 @@ def answer_in_single_bytes(connection: socket.socket) -> None:
 @pytest.mark.parametrize(("answer", "error", "why"), [
     (boast, ConnectionLost, "1300000000000"), (answer_in_single_bytes, StoreTimeout, r"0\.3 s"),
 ])  # fmt: skip
-def test_an_absurd_length_is_not_believed_and_single_bytes_stretch_no_timeout(
+def test_absurd_lengths_and_single_bytes_stretch_no_timeout(
     answer: Callable[[socket.socket], None], error: type[Exception], why: str
 ) -> None:
     def serve(connection: socket.socket) -> None:
