@@ -21,10 +21,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-from common import LOOPBACK, Part, options, run, seconds, show
-from store import Crowd
+from common import LOOPBACK, Part, compare, seconds, show
+from store import Crowd, resident_bytes
 
 from trystate.property_tests.support.stores.recorded import Command
 from trystate.store import TCPStore
@@ -40,11 +39,6 @@ def served(*flags: str, under: str = 'exec "$@"') -> Command:
 
 def client(port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
     return TCPStore(LOOPBACK, port, timeout=timeout)
-
-
-def resident_kib(server: Command) -> int:
-    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def filled(store: TCPStore, size: int) -> tuple[int, str]:
@@ -81,10 +75,10 @@ def crowd(sizes: tuple[int, ...]) -> Iterator[tuple[str, str]]:
 
 
 def crowded(server: Command, size: int) -> str:
-    before, clients = resident_kib(server), list[Crowd]()
+    before, clients = resident_bytes(server.process.pid), list[Crowd]()
     connected = seconds(lambda: clients.append(Crowd(server.port, size)))
     met = seconds(lambda: clients[0].barrier(0))
-    each = (resident_kib(server) - before) / size
+    each = (resident_bytes(server.process.pid) - before) / size / KIB
     store = client(server.port)
     store.set("key", b"value")
     gets = sorted(seconds(lambda: store.get("key")) * 1e6 for _ in range(1000))
@@ -231,28 +225,23 @@ def clock() -> Iterator[tuple[str, str]]:
     )
 
 
-PARTS: dict[str, tuple[Callable[..., Iterator[tuple[str, str]]], tuple[Any, ...], tuple[Any, ...]]] = {
-    "crowd": (crowd, ((2_000, 19_900),), ((2_000,),)),
-    "disk": (disk, (64,), (8,)),
-    "descriptors": (descriptors, (1_024,), (64,)),
-    "memory": (memory, (2_048,), (1_200,)),
-    "names": (names, (), ()),
-    "six": (six, (), ()),
-    "clock": (clock, (), ()),
-}  # fmt: skip
+def shown(part: Callable[..., Iterator[tuple[str, str]]], quick: object = None, full: object = None) -> Part:
+    def table(is_quick: bool, _: int) -> None:
+        given = [] if full is None else [quick if is_quick else full]
+        show(part.__name__, ["what is reached", "what happens"], [list(row) for row in part(*given)])
+
+    return table
 
 
-def shown(name: str) -> Part:
-    part, full, quick = PARTS[name]
-    heads = ["what is reached", "what happens"]
-    return lambda is_quick, _: show(name, heads, [list(row) for row in part(*(quick if is_quick else full))])
-
-
-def main() -> int:
-    parts = {name: shown(name) for name in PARTS}
-    run(options(__doc__, parts, 1).parse_args(), parts, 1)
-    return 0
-
+PARTS: dict[str, Part] = {
+    "crowd": shown(crowd, (2_000,), (2_000, 19_900)),
+    "disk": shown(disk, 8, 64),
+    "descriptors": shown(descriptors, 64, 1_024),
+    "memory": shown(memory, 1_200, 2_048),
+    "names": shown(names),
+    "six": shown(six),
+    "clock": shown(clock),
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    compare(__doc__, PARTS, 1)

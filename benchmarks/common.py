@@ -1,15 +1,17 @@
-"""Shared by the comparisons with torch: the two servers, turns, options, and tables of measurements."""
+"""Shared by the comparisons: the two servers, processes, turns, options, and tables of measurements."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 import checker
@@ -29,6 +31,25 @@ def seconds(do: Callable[[], object]) -> float:
     began = time.perf_counter()
     do()
     return time.perf_counter() - began
+
+
+def processes(target: Callable[..., None], shares: Iterable[tuple[Any, ...]], method: str = "fork") -> list[Connection]:
+    """A process for each share, which calls `target` with its end of a pipe and the share; returns our ends."""
+    context: Any = multiprocessing.get_context(method)
+    pipes: list[Connection] = []
+    for share in shares:
+        here, there = context.Pipe()
+        context.Process(target=target, args=(there, *share), daemon=True).start()
+        there.close()
+        pipes.append(here)
+    return pipes
+
+
+def ask(order: Any, pipes: list[Connection]) -> list[Any]:
+    """Send an order to processes, and receive their answers."""
+    for pipe in pipes:
+        pipe.send(order)
+    return [pipe.recv() for pipe in pipes]
 
 
 def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], T]) -> dict[str, list[T]]:
@@ -82,6 +103,11 @@ def run(args: argparse.Namespace, parts: Mapping[str, Part], quick_rounds: int) 
     for name, part in parts.items():
         if args.only in (None, name):
             part(args.quick, quick_rounds if args.quick else max(1, args.rounds))
+
+
+def compare(doc: str | None, parts: Mapping[str, Part], rounds: int, quick_rounds: int = 1) -> None:
+    """The program of a benchmark that has only the common options."""
+    run(options(doc, parts, rounds).parse_args(), parts, quick_rounds)
 
 
 def about() -> str:

@@ -14,14 +14,10 @@ from __future__ import annotations
 import contextlib
 import heapq
 import math
-import multiprocessing
 import os
 import random
 import resource
 import selectors
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -30,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from common import LOOPBACK, Part, options, run, show
+from common import LOOPBACK, Part, ask, compare, processes, show
 
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.rooms.member import Member
@@ -40,6 +36,7 @@ from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.tcp import TCPStore
 from trystate.model.store.vocabulary import Status
+from trystate.property_tests.support.stores.recorded import Command
 
 CREWS = 4  # processes of nodes
 LIMIT_SECONDS = 300.0
@@ -58,6 +55,17 @@ def settings_of(size: int) -> Settings:
 def member(number: int, settings: Settings) -> Member:
     node = Node(f"node{number}", 1, 0, f"t{number:05d}")
     return Member(Participant(node, f"host{number}", 29_000), settings)
+
+
+def heard(member: Member, data: bytes, notice: bool, now: float) -> bool:
+    """Let a member receive a message; returns whether its join has ended. Its agent has no workers to stop."""
+    joining = member.joining
+    member.heard(data, notice, now)
+    ended = joining and not member.joining
+    member.results.clear()
+    if member.joined is not None and member.standing(now) in OVER:
+        member.join(now, LIMIT_SECONDS)
+    return ended
 
 
 # ---- real connections
@@ -124,14 +132,9 @@ class Crew:
             assert message.status in (Status.OK, Status.NOTICE), message.data
             self.counts["notices"] += message.status is Status.NOTICE
             self.counts["bytes back"] += len(message.data)
-            joining = member.joining
-            member.heard(message.data, message.status is Status.NOTICE, now)
-            if joining and not member.joining:
+            if heard(member, message.data, message.status is Status.NOTICE, now):
                 assert member.error is None, member.error
                 self.returned[number] = now
-        member.results.clear()
-        if member.joined is not None and member.standing(now) in OVER:  # its agent has no workers to stop
-            member.join(now, LIMIT_SECONDS)
         self.pump(number)
 
     def pump(self, number: int) -> None:
@@ -188,31 +191,15 @@ class Nodes:
     """All nodes, and the server."""
 
     def __init__(self, size: int, data: Path | None) -> None:
-        self.size, self.data, self.port = size, data, 0
-        self.serve()
-        context = multiprocessing.get_context("fork")
-        self.pipes: list[Connection] = []
-        for _ in range(CREWS):
-            mine, its = context.Pipe()
-            context.Process(target=crew, args=(its, self.port, settings_of(size)), daemon=True).start()
-            self.pipes.append(mine)
-
-    def serve(self) -> None:
-        kept = ["--data", str(self.data)] if self.data is not None else []
-        argv = [sys.executable, "-m", "trystate", "store", "serve", "--host", LOOPBACK, "--port", str(self.port), *kept]
-        self.server = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self.server.stdout is not None
-        line = next(line for line in self.server.stdout if "listening on" in line)
-        self.port = int(line.split("listening on ")[1].split(",")[0].rpartition(":")[2])
+        self.size, self.kept = size, () if data is None else ("--data", str(data))
+        self.server = Command("serve", *self.kept)
+        self.pipes = processes(crew, [(self.server.port, settings_of(size))] * CREWS)
 
     def ask(self, name: str, *arguments: Any, of: int | None = None) -> list[Any]:
-        pipes = self.pipes if of is None else [self.pipes[of]]
-        for pipe in pipes:
-            pipe.send((name, *arguments))
-        return [pipe.recv() for pipe in pipes]
+        return ask((name, *arguments), self.pipes if of is None else [self.pipes[of]])
 
     def cpu(self) -> float:
-        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{self.server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def until(self, number: int) -> None:
@@ -237,9 +224,8 @@ class Nodes:
         self.until(3)
 
     def loses_its_server(self) -> None:
-        self.server.kill()
-        self.server.communicate()
-        self.serve()
+        self.server.__exit__()
+        self.server = Command("serve", *self.kept, port=self.server.port)
         time.sleep(2.0)
         while not all(self.ask("beat")):
             time.sleep(0.05)
@@ -248,8 +234,7 @@ class Nodes:
     def end(self) -> None:
         for pipe in self.pipes:
             pipe.send(("end",))
-        self.server.send_signal(signal.SIGTERM)
-        self.server.communicate()
+        self.server.__exit__()
 
 
 @contextlib.contextmanager
@@ -382,14 +367,8 @@ class Crowd:
         self.at(back, lambda: self.hears(number, data, notice))
 
     def hears(self, number: int, data: bytes, notice: bool) -> None:
-        each = self.members[number]
-        joining = each.joining
-        each.heard(data, notice, self.now)
-        each.results.clear()
-        if joining and not each.joining:
+        if heard(self.members[number], data, notice, self.now):
             self.returned.append(self.now)
-        if each.joined is not None and each.standing(self.now) in OVER:
-            each.join(self.now, LIMIT_SECONDS)
         self.pump(number)
 
     def round(self, number: int, failing: int | None = None) -> tuple[float, Counter[str]]:
@@ -431,10 +410,5 @@ PARTS: dict[str, Part] = {
 }
 
 
-def main() -> int:
-    run(options(__doc__, PARTS, 1).parse_args(), PARTS, 1)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    compare(__doc__, PARTS, 1)

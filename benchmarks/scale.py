@@ -15,7 +15,6 @@ state: the processor time of an operation on the state of N nodes.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from multiprocessing.connection import Connection
 from timeit import timeit
 from typing import Any
 
-from common import LOOPBACK, Part, options, run, seconds, show, spread
+from common import LOOPBACK, Part, ask, compare, processes, seconds, show, spread
 from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, WorkerSpec
 from torch.distributed.elastic.utils.store import barrier
 
@@ -87,18 +86,10 @@ def work(line: Connection, ranks: range) -> None:
             line.send((counts["requests"], counts["bytes"], time.process_time()))
 
 
-def ask(order: Any, pipes: list[Connection]) -> list[Any]:
-    _ = [pipe.send(order) for pipe in pipes]
-    return [pipe.recv() for pipe in pipes] if order is not None else []
-
-
 def steps(size: int, late: bool) -> dict[str, list[float]]:
     """For each step the requests and bytes a node, the processor's seconds of rank 0, and the seconds."""
-    fork, pipes, found = multiprocessing.get_context("fork"), list[Connection](), {}
-    for ranks in (range(1), *(range(1 + k, size, PROCESSES) for k in range(min(PROCESSES, size - 1)))):
-        here, there = fork.Pipe()
-        fork.Process(target=work, args=(there, ranks), daemon=True).start()
-        pipes.append(here)
+    shares = (range(1), *(range(1 + k, size, PROCESSES) for k in range(min(PROCESSES, size - 1))))
+    pipes, found = processes(work, [(ranks,) for ranks in shares]), {}
     port, *_ = [pipe.recv() for pipe in pipes]
     state = state_of(size, port)
     [before] = ask((), pipes[:1])
@@ -107,7 +98,8 @@ def steps(size: int, late: bool) -> dict[str, list[float]]:
         [after] = ask((), pipes[:1])
         requests, size_bytes, used = (b - a for a, b in zip(before, after, strict=True))
         found[step], before = [requests / size, size_bytes / size, used, took], after
-    ask(None, pipes)
+    for pipe in pipes:
+        pipe.send(None)
     return found
 
 
@@ -147,4 +139,4 @@ PARTS: dict[str, Part] = {
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)  # each member logs that it waits
-    run(options(__doc__, PARTS, 3).parse_args(), PARTS, 1)
+    compare(__doc__, PARTS, 3)

@@ -21,10 +21,9 @@ import itertools
 import os
 import selectors
 import socket
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -297,25 +296,93 @@ def states(store: Any, n: int, fresh: str) -> None:
         store.compare_set(key, held, str(i) * (6000 // len(str(i))))
 
 
+def beside(title: str, clients: Sides, some: Iterable[Operation], rounds: int, share: float,
+           more: Mapping[str, dict[str, list[float]]] | None = None) -> None:  # fmt: skip
+    """Operations by several clients, whose figures are compared with the first one's; `more`: further lines."""
+    lines = {f"{one.title}, µs": found for one, found in bursts(clients, some, rounds, share)} | {**(more or {})}
+    first, *others = clients
+    heads = ["operation", first, *others, *(f"{name} / {first}" for name in others)]
+    show(title, heads, [[name, *cells(found, over_first=True)] for name, found in lines.items()])
+
+
+@contextlib.contextmanager
+def commands(kinds: Mapping[str, Sequence[str]], folder: Path | None = None) -> Iterator[dict[str, Command]]:
+    """A server with the options of each kind; FOLDER in an option is a new folder."""
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        yield {
+            name: stack.enter_context(Command("serve", *(option.replace("FOLDER", place) for option in options)))
+            for name, options in kinds.items()
+        }
+
+
 def recorded(rounds: int, share: float, requests: int) -> None:
     """The same server without a record, with one of the rendezvous, and with one of all keys, in turns."""
-    lines = []
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        kinds = {"without": None, "rendezvous": "rendezvous", "all keys": "all"}
-        servers = {
-            name: stack.enter_context(
-                Command("serve", *(("--record", f"{folder}/{keys}", "--record-keys", keys) if keys else ()))
-            )
-            for name, keys in kinds.items()
-        }
+    kinds = {"without": (), "rendezvous": ("--record", "FOLDER/one"),
+             "all keys": ("--record", "FOLDER/all", "--record-keys", "all")}  # fmt: skip
+    with commands(kinds) as servers:
         some = (*OPERATIONS[:6], Operation("a state: get, compare_set", states, 50, 3))
-        for one, found in bursts(connected(servers), some, rounds, share):
-            lines.append([f"{one.title}, µs", *cells(found, over_first=True)])
-        found = with_crowds(servers, 16, rounds, lambda crowd, number: busy(crowd, number, requests))
-        lines.append(["16 clients, requests a second", *cells(found, over_first=True)])
-    heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
-    show("A server with a record, and without", heads, lines)
+        rates = with_crowds(servers, 16, rounds, lambda crowd, number: busy(crowd, number, requests))
+        more = {"16 clients, requests a second": rates}
+        beside("A server with a record, and without", connected(servers), some, rounds, share, more)
+
+
+# ---- with a journal, by raw sockets
+
+
+def peer(server: Command) -> wire.Peer:
+    found = wire.Peer(server.port)
+    assert found.answers()
+    found.ask(wire.set_(b"/k", b"value") + wire.get(b"/k"), 13)
+    return found
+
+
+def raw_add(one: wire.Peer, n: int, fresh: str) -> None:
+    for i in range(n):
+        assert one.ask(wire.add(fresh.encode(), 1), 8) == I64.pack(i + 1)
+
+
+def raw_get(one: wire.Peer, n: int, _: str) -> None:
+    for _i in range(n):
+        one.ask(wire.get(b"/k"), 13)
+
+
+def raw_sets(one: wire.Peer, n: int, fresh: str) -> None:
+    one.ask(b"".join(wire.set_(fresh.encode(), b"%d" % i) for i in range(n)) + wire.get(b"/k"), 13)
+
+
+def additions(crowd: Crowd, requests: int) -> float:
+    """Additions a second: each client has one request under way."""
+
+    def all_add() -> None:
+        for _ in range(requests):
+            crowd.say(wire.add(b"/crowd", 1))
+            crowd.hear(8)
+
+    return len(crowd.sockets) * requests / seconds(all_add)
+
+
+def kept(rounds: int, share: float) -> None:
+    """A server in memory, and two with a journal here: `always` syncs before it answers, `each second` does not."""
+    kinds = {"in memory": (), "always": ("--data", "FOLDER/always"),
+             "each second": ("--data", "FOLDER/second", "--sync", "1")}  # fmt: skip
+    with commands(kinds, Path.cwd()) as servers:
+        some = (Operation("add", raw_add, 100), Operation("get", raw_get, 200),
+                Operation("1000 sets, get", raw_sets, 1000))  # fmt: skip
+        requests = max(5, int(40 * share))
+        more = {
+            f"{size} clients, additions a second": with_crowds(
+                servers, size, rounds, lambda crowd, _: additions(crowd, requests)
+            )
+            for size in (16, 128)
+        }
+        peers = {name: peer(server) for name, server in servers.items()}
+        beside("A server that keeps its store, and one in memory", peers, some, rounds, share, more)
+        for one in peers.values():
+            one.close()
+
+
+# ---- protected
 
 
 def connect(store: Any, n: int, fresh: str) -> None:
@@ -345,11 +412,7 @@ def protected(rounds: int, share: float) -> None:
         for store in clients.values():
             store.set("k0", "value")
         some = (*OPERATIONS[:4], Operation("set and get of 1 MiB", large, 10), Operation("connect", connect, 20, 3))
-        lines = [
-            [f"{one.title}, µs", *cells(found, over_first=True)] for one, found in bursts(clients, some, rounds, share)
-        ]
-    heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
-    show("A store with a secret, with TLS, and without", heads, lines)
+        beside("A store with a secret, with TLS, and without", clients, some, rounds, share)
 
 
 def resident_bytes(pid: int) -> int:
@@ -376,20 +439,20 @@ PARTS: dict[str, Part] = {
     "operations": on_both(operations, (0.1,), (1.0,)),
     "crowds": on_both(crowds, ((16,),), ((64, 512),)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
+    "kept": lambda quick, rounds: kept(rounds, 0.1 if quick else 1.0),
     "protected": lambda quick, rounds: protected(rounds, 0.1 if quick else 1.0),
     "growth": on_both(growth, ((16,), (200,)), ((64, 512), (1_000, 100_000))),
 }
 
 
-def main() -> int:
+def main() -> None:
     parser = options(__doc__, PARTS, 9)
     parser.add_argument("--one-core", action="store_true", help="the client and the servers share a core")
     args = parser.parse_args()
     if args.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     run(args, PARTS, 3)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -39,7 +39,7 @@ from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.rendezvous.findings import LARGER
 from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
-from trystate.property_tests.adapters.stores import shortest
+from trystate.property_tests.adapters.stores import servers
 from trystate.property_tests.support.pinned import ONLY_NIGHTLY
 from trystate.report.results import natural
 from trystate.testing import Deviation
@@ -298,7 +298,7 @@ def _waits(graph: Graph) -> str:
 def sequences(_: list[Checked]) -> str:
     """The shortest sequence of operations that shows each deviation."""
     text = ""
-    for one in shortest.shown():
+    for one in servers.shown():
         text += f"### {one.deviation.name}\n\nIn {_stores_with(one.deviation)}: {one.deviation.doc}.\n\n"
         text += f"On {one.store}:\n\n" + row("step", "to be answered", "answered") + row("---", "---", "---")
         for operation, expected, said in one.steps:
@@ -318,7 +318,7 @@ def meetings(_: list[Checked]) -> str:
             text += row(
                 f"`{deviation.name}`",
                 deviation.doc,
-                f"`{shortest.MEETINGS[deviation]}`",
+                f"`{servers.MEETINGS[deviation]}`",
                 _stores_with(deviation),
                 broken,
             )
@@ -326,7 +326,7 @@ def meetings(_: list[Checked]) -> str:
 
 
 def _stores_with(deviation: Deviation) -> str:
-    return "; ".join(name for name, known in shortest.STORES.items() if deviation in known) or "stores of others"
+    return "; ".join(name for name, known in servers.STORES.items() if deviation in known) or "stores of others"
 
 
 def _call(operation: Operation) -> str:

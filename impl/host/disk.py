@@ -71,7 +71,7 @@ class Disk:
 
     def sync(self, fd: int) -> None:
         """Make the written data durable, and the file's length as far as reading the data needs it."""
-        (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(fd)
+        os.fdatasync(fd)
 
     def replace(self, path: str, by: str) -> None:
         """Replace the file `path` by the file `by`; durable after `sync_directory`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import sys
 
 from trystate.model.errors import UsageError
 
@@ -17,7 +16,9 @@ BACKLOG = 4096  # 512 clients connect in one burst; the kernel caps it at net.co
 
 # A peer whose machine vanished sends no FIN. Its resources are freed after about 2 minutes without an answer to the
 # kernel's probes; a peer that is merely idle answers these without noticing.
-KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 120_000,
+}  # fmt: skip
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -36,8 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        if sys.platform != "win32":  # on Windows it would share the port with its present user
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
         listener.bind(address)
@@ -89,10 +89,8 @@ def prepared(listener: socket.socket) -> socket.socket:
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        option = getattr(socket, name, None)  # not every system has all of them
-        if option is not None:
-            listener.setsockopt(socket.IPPROTO_TCP, option, value)
+    for option, value in KEEPALIVE.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
     return listener
 
 

@@ -5,8 +5,6 @@ Rule: standard library only, and no import of this package: it is started before
     python -I -S parent_death.py PID GROUP COMMAND ARGUMENTS...
 
 The process PID must be the parent; GROUP is the folder of the command's control group, or empty.
-
-Linux only; elsewhere the command runs without a leash.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ def enter(group: str) -> None:
 
 
 def prctl(option: int, value: Any) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 class Leashed:

@@ -71,12 +71,18 @@ QUICK: dict[str, tuple[str, ...]] = {
     "rpc/test_rrefs.py": (),
     "rpc/test_serialising.py": (),
     "rpc/test_workers.py": ("test_the_arguments_of_a_call_arrive",),
-    "store/test_hash_store.py": (),
     "store/test_prefix_store.py": (),
     "store/test_recording.py": (
         "test_whatever_passes_states_are_followed_as_the_server_has_them",
         "test_with_a_record_of_all_keys_every_answer_is_the_same",
         "test_with_a_record_of_rendezvous_every_answer_is_the_same",
     ),
-    "store/test_service.py": (),
+    "store/test_service.py": (
+        "test_a_defect_of_a_handler_closes_one_connection_and_is_logged",
+        "test_a_large_frame_in_pieces_is_read_once",
+        "test_a_token_of_another_length_is_refused",
+        "test_an_element_for_a_slow_reader_is_given_to_the_next",
+        "test_deadlines_of_waits_that_are_over_do_not_pile_up",
+        "test_however_the_bytes_are_cut_the_replies_are_the_same",
+    ),
 }

@@ -442,7 +442,7 @@ class Client:
     @property
     def direct(self) -> bool:
         """Whether its connections may be read and written by their descriptors."""
-        return Connection.CAN_POLL and self.secret is None and self.tls is None
+        return self.secret is None and self.tls is None
 
     # The texts of errors.
 

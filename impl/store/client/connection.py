@@ -19,7 +19,7 @@ import select
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ...host import tls
 from ...host.resolver import SHORTEST_SECONDS, Address
@@ -43,8 +43,6 @@ class Connection:
 
     __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "fd", "layer")
 
-    CAN_POLL: Final = hasattr(select, "poll")
-
     def __init__(self, address: Address, seconds: float) -> None:
         """Connect. Raises OSError, TimeoutError included."""
         family, where = address
@@ -66,10 +64,9 @@ class Connection:
         self._seconds = -1.0  # the socket's timeout: changing it costs a system call
         # Direct reads and writes use it: the socket's object would wait before each of them (see `fast_path`).
         self.fd = self._socket.fileno()
-        if self.CAN_POLL:
-            poll = select.poll()
-            poll.register(self.fd, select.POLLIN)
-            self.answered: Callable[[int], object] = poll.poll  # the argument is in ms
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        self.answered: Callable[[int], object] = poll.poll  # the argument is in ms
 
     def shake(self, layer: tls.Layer, seconds: float) -> None:
         """Do the handshake of TLS. Raises OSError, SSLError included."""
@@ -79,8 +76,7 @@ class Connection:
 
     def limit_unacknowledged(self, seconds: float) -> None:
         """Let the kernel end the connection if it has sent bytes that were not acknowledged for this time."""
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
     def ask(
         self,
@@ -95,7 +91,7 @@ class Connection:
         """
         deadline = monotonic() + seconds
         data = None
-        if self.CAN_POLL and len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
+        if len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
             # Not with the socket's object, which would also wait before the write. This saves a system call.
             if self.layer is not None:
                 request = self.layer.sealed(request)
@@ -181,7 +177,7 @@ class Connection:
     @property
     def stale(self) -> bool:
         """Whether the peer of an idle connection has closed it, as far as this host can see."""
-        return self.CAN_POLL and bool(self.answered(0))
+        return bool(self.answered(0))
 
     def hang_up(self) -> None:
         """Wake a thread that is blocked on the connection. Any thread may call this."""

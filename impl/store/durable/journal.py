@@ -13,8 +13,7 @@ was durable, and no client has its replies; or the disk has damaged the batch si
 its file, so a value of a user is not mistaken for a mark.
 
 The checksum of each record is combined with its place in the file and with the nonce. A disk or a backup may put a copy
-of a record in a second place. The checksum of the copy is wrong there, so the copy is not applied. A file of version 1
-has no such checksums. It is kept as it is until a snapshot replaces it.
+of a record in a second place. The checksum of the copy is wrong there, so the copy is not applied.
 
 Space on the disk is reserved in pieces before a change is made (`reserve`). If the disk is full, changes are refused,
 and none is undone. Changes are refused early: the disk still has room for a snapshot, which frees space because it has
@@ -53,7 +52,6 @@ from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
 
 MAGIC = b"\x89tryjr\x03\n"  # no text begins with this; the number is the version of the format
 VERSION = MAGIC[-2]
-UNPLACED = 1  # the version without places in the checksums; version 2 has no rooms
 HEADER_BYTES_MAX = 1024
 NAME, NEW, COMPACT, LOCK = "journal", "journal.new", "journal.compact", "lock"
 NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
@@ -89,10 +87,8 @@ class File:
         place(records, lambda at: self.number(begin + at))
 
 
-def numbers(nonce: bytes, version: int = VERSION) -> Callable[[int], int]:
+def numbers(nonce: bytes) -> Callable[[int], int]:
     """The number of each place in a file with this nonce."""
-    if version == UNPLACED:
-        return unplaced
     seed = crc32(nonce)
     return lambda at: crc32(U64.pack(at), seed)
 
@@ -262,7 +258,7 @@ class Reading:
         header = next(iter(scan(begin[len(MAGIC) :]).records), None)
         if header is None or header.kind is not Kind.HEADER:
             return None
-        self.number = numbers(header.parts[2], begin[len(MAGIC) - 2])
+        self.number = numbers(header.parts[2])
         self.at += header.size
         return header
 
@@ -375,8 +371,8 @@ def _become(contents: KeptContents, reading: Reading) -> Record | None:
 
 
 def check_magic(path: str, begin: bytes) -> None:
-    """Raise FileRefused unless a file is a journal of this version, or of an older one."""
-    if begin in (MAGIC.replace(bytes([VERSION]), bytes([version])) for version in range(UNPLACED, VERSION + 1)):
+    """Raise FileRefused unless a file is a journal of this version."""
+    if begin == MAGIC:
         return
     if begin[:-2] == MAGIC[:-2] and len(begin) == len(MAGIC):
         raise FileRefused(f"{path} is a journal in version {begin[-2]} of its format, but this trystate writes version "

@@ -31,23 +31,17 @@ class User:
         if self.host != here():
             return True
         try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # the process exists and belongs to another user
-        started = start_of(self.pid)
-        return started == self.started if started is not None and self.started else started != b""
+            return start_of(self.pid) == self.started
+        except OSError:  # this process has no descriptor left, for example
+            return True
 
 
-def start_of(pid: int) -> bytes | None:
-    """The start time of a process; b"" if it has ended; None if this system does not report it."""
+def start_of(pid: int) -> bytes:
+    """The start time of a process; b"" if it has ended, and of all processes if /proc is missing. Raises OSError."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return b"" if Path("/proc/self/stat").exists() else None
-    except OSError:
-        return None
+        return b""
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may contain anything
     return b"" if fields[0] in ZOMBIE else fields[19]  # proc(5): state is field 3, starttime field 22
 
@@ -60,10 +54,10 @@ def here() -> bytes:
         try:
             parts.append(os.readlink(path) if path.startswith("/proc/self") else Path(path).read_text().strip())
         except OSError:
-            continue  # not Linux: the host's name has to suffice
+            continue  # /proc is missing: the host's name has to suffice
     return "/".join(parts).encode()
 
 
 def myself() -> User:
     """The calling process."""
-    return User(os.getpid(), start_of(os.getpid()) or b"", here())
+    return User(os.getpid(), start_of(os.getpid()), here())

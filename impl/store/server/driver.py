@@ -47,7 +47,6 @@ TURN_BYTES = 2 * MIB  # a millisecond of sending; then requests get their turn
 ACCEPT_PAUSE_SECONDS = 0.1  # when the system has neither a descriptor nor memory for another connection
 LINGER_SECONDS = 2.0  # the time for a peer to take its last bytes
 
-CAN_GATHER = hasattr(socket.socket, "sendmsg")  # not on Windows
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -121,8 +120,8 @@ class Connection(asyncio.Protocol):
     def transmit_parts(self, parts: list[bytes]) -> int:
         """Like `transmit`, for several parts, which are not copied. Returns their size."""
         size = sum(map(len, parts))
-        if len(parts) == 1 or not CAN_GATHER:
-            self.transmit(b"".join(parts))
+        if len(parts) == 1:
+            self.transmit(parts[0])
             return size
         try:
             sent = self.sock.sendmsg(parts)
@@ -345,7 +344,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:
-        return asyncio.SelectorEventLoop()  # also on Windows, whose other loop cannot watch a listening socket
+        return asyncio.SelectorEventLoop()
     return cast(asyncio.AbstractEventLoop, uvloop.new_event_loop())
 
 

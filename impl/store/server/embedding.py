@@ -13,6 +13,7 @@ import dataclasses
 import gc
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -144,9 +145,8 @@ def child(
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         loop.add_reader(sys.stdin.fileno(), stop)  # the parent sends nothing more, so readable means closed
-        if hasattr(os, "pidfd_open"):  # a fork of the parent may keep the pipe open after the parent has ended
-            with contextlib.suppress(OSError):
-                loop.add_reader(os.pidfd_open(parent), stop)
+        with contextlib.suppress(OSError):  # a fork of the parent may keep the pipe open after the parent has ended
+            loop.add_reader(os.pidfd_open(parent), stop)
         if os.getppid() != parent:
             stop()
         with contextlib.suppress(BrokenPipeError):
@@ -183,10 +183,6 @@ def collect_rarely() -> None:
 
 def allow_open_files(connections: int) -> None:
     """Raise this process's limit of open files to the need of `connections`, as far as the system allows."""
-    try:
-        import resource
-    except ImportError:
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 64  # the descriptors of the loop, of the log, and of modules that are imported
     if hard != resource.RLIM_INFINITY:

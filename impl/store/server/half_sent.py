@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..limits import Limits
-from .alarm import Ages, Alarm
+from .alarm import Alarm
 from .parsing import Frame
 from .session import Session
 
@@ -31,9 +31,9 @@ class HalfSent:
     def __init__(
         self, limits: Limits, alarm: Alarm, clock: Callable[[], float], close: Callable[[Session, str], None]
     ) -> None:
-        self.limits, self.clock, self.close = limits, clock, close
+        self.limits, self.alarm, self.clock, self.close = limits, alarm, clock, close
         self.bytes = 0
-        self.since = Ages(alarm, limits.half_sent_seconds)
+        self.deadlines = alarm.table()
 
     def begin(self, session: Session, frame: Frame, rest: bytes) -> None:
         """Keep a frame that is not complete. `rest` are the bytes that it could not read yet."""
@@ -60,30 +60,35 @@ class HalfSent:
     def record(self, session: Session, half: bool) -> None:
         """Wait for the rest of a half-sent record as for the rest of a request; or no more."""
         if half:
-            self.since.begin(session, self.clock())
+            self._wait(session)
         elif session.frame is None:
-            self.since.end(session)
+            self.alarm.end(self.deadlines, session)
 
     def end(self, session: Session) -> None:
         """Forget a request that is complete, or whose session ends."""
         session.frame = None
         session.buffer.clear()
-        self.since.end(session)
+        self.alarm.end(self.deadlines, session)
         self.bytes -= session.half_bytes
         session.half_bytes = 0
 
     def expire(self, now: float) -> None:
         """Close the sessions that have sent nothing more for `half_sent_seconds`."""
         seconds = self.limits.half_sent_seconds
-        for session in self.since.due(now):
+        while (session := self.deadlines.pop(now)) is not None:
             self.close(session, f"it sent nothing more of a request for {seconds} s; raise half_sent_seconds")
 
+    def _wait(self, session: Session) -> None:
+        due = self.clock() + self.limits.half_sent_seconds
+        self.deadlines.add(session, due)
+        self.alarm.by(due)
+
     def _arrived(self, session: Session, size: int) -> None:
-        self.since.begin(session, self.clock())
+        self._wait(session)
         session.half_bytes += size
         self.bytes += size
         most = self.limits.half_sent_bytes_total
         if self.bytes > most:
-            largest = max(self.since, key=lambda each: each.half_bytes)
+            largest = max(self.deadlines.due, key=lambda each: each.half_bytes)
             what = f"its half-sent request of {largest.half_bytes} bytes is the largest of {self.bytes} bytes in all"
             self.close(largest, f"{what}, the limit is {most}; send less at a time, or raise half_sent_bytes_total")

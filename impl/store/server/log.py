@@ -6,8 +6,8 @@ Rule: logging never waits and never fails. A thread writes the lines, and counts
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
@@ -21,41 +21,29 @@ class Log:
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._put = never_raising(write)
-        self._lines: deque[str] = deque()
+        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
         self._dropped = 0
-        self._changed = threading.Condition()
-        self._closed = False
         self._thread = threading.Thread(target=self._write, name="trystate log", daemon=True)
         self._thread.start()
 
     def __call__(self, line: str) -> None:
-        with self._changed:
-            if len(self._lines) < LINES_MAX:
-                self._lines.append(line)
-            else:
-                self._dropped += 1
-            self._changed.notify()
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write the remaining lines, for at most `seconds`."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        """Write the remaining lines. Waits for at most `seconds` until they are queued, and as long for the thread."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=seconds)
         self._thread.join(seconds)
 
     def _write(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines or self._closed)
-                lines, dropped = list(self._lines), self._dropped
-                self._lines.clear()
-                self._dropped = 0
-            if not lines:
-                return
-            if dropped:
-                lines.append(f"{dropped} more lines, not shown: they came faster than they could be written")
-            for line in lines:
-                self._put(visible(" ".join(line.split())))
+        while (line := self._lines.get()) is not None:
+            self._put(visible(" ".join(line.split())))
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self._put(f"{dropped} more lines, not shown: they came faster than they could be written")
 
 
 def lines_to(stream: TextIO, prefix: str) -> Callable[[str], None]:

@@ -37,7 +37,7 @@ from trystate.model.store.vocabulary import Query
 from ..contents.contents import Contents
 from ..limits import Limits
 from ..wire import I64, STOP_WAITING, U64
-from .alarm import Ages, Alarm
+from .alarm import Alarm
 from .session import Reserved, Session, Values
 from .unread import BULK_BYTES
 
@@ -56,7 +56,7 @@ class Promises:
         self.contents, self.values = contents, contents.values
         self.limits, self.alarm, self.clock = limits, alarm, clock
         self.bytes = 0
-        self.reservations = Ages(alarm, limits.reservation_seconds)
+        self.reservations = alarm.table()
 
     def make(self, session: Session, keys: Sequence[bytes]) -> bool:
         """Promise the values of the keys, or the first element of the only key's queue. False: a key is missing."""
@@ -78,8 +78,9 @@ class Promises:
         serial, element = self.contents.reserve(key)
         session.promise = Reserved(key, serial, element)
         self._count(session, len(key) + len(element) + ENTRY_BYTES)
-        now = self.reservations[session] = self.clock()
-        self.alarm.by(now + self.limits.reservation_seconds)
+        due = self.clock() + self.limits.reservation_seconds
+        self.reservations.add(session, due)
+        self.alarm.by(due)
 
     def redeem(self, session: Session, keys: Sequence[bytes]) -> list[bytes]:
         """The values for a get of these keys, b"" for a missing key. Ends the promise."""
@@ -102,7 +103,7 @@ class Promises:
         if type(promise) is Reserved:
             session.promise = None
             self._count(session, 0)
-            self.reservations.pop(session, None)
+            self.reservations.discard(session)
             self.contents.fetched(promise.key, promise.serial)
 
     def give_up(self, session: Session) -> None:
@@ -111,12 +112,12 @@ class Promises:
         if session.promised_bytes:
             self._count(session, 0)
             if type(promise) is Reserved:
-                self.reservations.pop(session, None)
+                self.reservations.discard(session)
                 self.contents.put_back(*promise)
 
     def expire(self, now: float) -> None:
         """Put back the elements that were reserved for `reservation_seconds`."""
-        for session in self.reservations.due(now):
+        while (session := self.reservations.pop(now)) is not None:
             self.give_up(session)
 
     def _keep(self, session: Session, keys: Sequence[bytes], values: Sequence[bytes]) -> None:

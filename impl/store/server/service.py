@@ -40,7 +40,7 @@ from ..contents.contents import Contents, Refused
 from ..limits import Limits
 from ..operations import BODIES
 from ..wire import IDENTITY_BYTES
-from .alarm import Ages, Alarm
+from .alarm import Alarm
 from .blocking import Blocking
 from .fast_path import EXTENDED, FAST_PATHS, HANDLERS, FastPath
 from .half_sent import HalfSent
@@ -104,7 +104,7 @@ class Service:
         self.guarded = self.contents.guarded
         self.sessions: dict[Session, None] = {}
         self.alarm = Alarm()
-        self.handshakes = Ages(self.alarm, limits.handshake_seconds)
+        self.handshakes = self.alarm.table()
         self.half_sent = HalfSent(limits, self.alarm, clock, self.close)
         self.replies = replies = Replies(limits, self.sessions, self.close)
         # Drivers use these three.
@@ -129,7 +129,8 @@ class Service:
             return None
         session = Session(peer, self.watches.tell, self.replies.held)
         self.sessions[session] = None
-        self.handshakes.begin(session, now)
+        self.handshakes.add(session, now + self.limits.handshake_seconds)
+        self.alarm.by(now + self.limits.handshake_seconds)
         return session
 
     def received(self, session: Session, data: bytes | bytearray | memoryview, now: float) -> None:
@@ -171,7 +172,7 @@ class Service:
         """Handle the deadlines that are over, and set the alarm."""
         self.now = now
         seconds = self.limits.handshake_seconds
-        for session in self.handshakes.due(now):
+        while (session := self.handshakes.pop(now)) is not None:
             self.close(session, f"not validated within {seconds} s; raise handshake_seconds")
         self.half_sent.expire(now)
         self.promises.expire(now)
@@ -228,7 +229,7 @@ class Service:
     def admit(self, session: Session) -> None:
         """Let a session send all requests: it is validated, and has proved the secret if the server has one."""
         session.state = READY
-        self.handshakes.end(session)
+        self.alarm.end(self.handshakes, session)
 
     def close(self, session: Session, reason: str, *, abort: bool = False) -> None:
         """Close a connection because of its peer. Its table entries are removed at once, many unread replies too."""
@@ -250,7 +251,7 @@ class Service:
         if session in self.sessions:
             del self.sessions[session]
             self.replies.count_unsent(session, 0)
-        self.handshakes.pop(session, None)
+        self.handshakes.discard(session)
         self.half_sent.end(session)
         if session.blocked is not None:
             self.blocking.withdraw(session)

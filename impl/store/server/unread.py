@@ -99,10 +99,10 @@ class Unread:
             self.outgoing.clear()
             self.counted = self._fresh = 0
 
-    def take_parts(self, most: int = PIECE_BYTES) -> list[bytes]:
+    def take_parts(self) -> list[bytes]:
         """Take all bytes as a few parts if they are at most one piece. [] leaves them for `take_outgoing`."""
         outgoing = self.outgoing
-        if self.queued or self.size() > most:
+        if self.queued or self.size() > PIECE_BYTES:
             return []
         parts = outgoing[:] if len(outgoing) < 3 else joined(outgoing)
         outgoing.clear()

@@ -1,7 +1,6 @@
 """Queues: clients that pop, get and wait for both, other clients that push, and the elements between them."""
 
-from .ours import Ours
+from .editions import Ours, Torch
 from .properties import Queues
-from .torch import Torch
 
 __all__ = ["Ours", "Queues", "Torch"]

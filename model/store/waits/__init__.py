@@ -1,8 +1,6 @@
 """Blocking waits: clients that wait for keys and get them, a server that others write to, timeouts and faults."""
 
-from .ours import Ours
+from .editions import Cancelling, Ours, Seed, Torch
 from .properties import Waits
-from .seed import Seed
-from .torch import Cancelling, Torch
 
 __all__ = ["Cancelling", "Ours", "Seed", "Torch", "Waits"]

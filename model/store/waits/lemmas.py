@@ -10,8 +10,8 @@ from typing import Any
 
 from ...language import *
 from ..vocabulary import Waiter
+from .editions import Ours
 from .fields import Answer, Asking, Request, S
-from .ours import Ours
 
 RESTING = (Waiter.IDLE, Waiter.SATISFIED, Waiter.TIMED_OUT)
 

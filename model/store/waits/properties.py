@@ -1,4 +1,4 @@
-"""The properties of blocking waits, the same for each edition.
+"""The steps that all editions have, and the properties, the same for each edition.
 
 docs/language.md explains how to read a property; `../findings.py` lists the violations by edition.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...language import *
-from ..vocabulary import Edition, Waiter
-from .environment import Environment
-from .fields import Answer, Asking, Request, S
-from .steps import DOES_WAIT
+from ..vocabulary import Connection, Edition, Key, Waiter
+from .fields import Answer, Asking, Fields, Request, S
 
+DOES_WAIT = "TCPStore.cpp: doWait"
+WAKES = arc(Connection.BLOCKED, Connection.READY, of="others")
 READS = (
     "return_from_wait", "ask_for_value", "read_value", "read_cancelled", "read_late_answer", "read_timed_out",
     "read_out_of_step",
@@ -20,11 +20,154 @@ READS = (
 WRITES = ("set_key", "delete_key", "compare_set_creates")
 
 
-class Waits(Environment):
+class Waits(Fields):
     """Clients that wait for keys and get them, and a server to which other clients write."""
 
     title = "Blocking waits"
     Edition = Edition
+
+    # ---- a client's operation
+
+    @transition(fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)], cite=DOES_WAIT)
+    def wait_for_one(self, s: S, client: Expr, key: Expr) -> None:
+        """wait([key]) sends a WAIT."""
+        s.when(self.is_torchs(client))
+        self.begins(s, client, Asking.WAIT, ord_(key) + 1)
+
+    @transition(fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)], cite=DOES_WAIT)
+    def wait_for_all(self, s: S, client: Expr) -> None:
+        """wait(all keys) sends a WAIT."""
+        s.when(self.is_torchs(client))
+        self.begins(s, client, Asking.WAIT, 0)
+
+    @transition(fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)], cite="TCPStore.cpp: get")
+    def get(self, s: S, client: Expr, key: Expr) -> None:
+        """get(key) sends a WAIT first."""
+        s.when(self.is_torchs(client))
+        self.begins(s, client, Asking.GET, ord_(key) + 1)
+
+    @transition(moves=[arc(Waiter.BLOCKED, Waiter.SATISFIED)], cite=DOES_WAIT)
+    def return_from_wait(self, s: S, client: Expr) -> None:
+        """wait() reads STOP_WAITING and returns."""
+        s.when(s.asking[client] == Asking.WAIT)
+        self.reads(s, client, Waiter.BLOCKED, Answer.STOP_WAITING)
+        self.ends(s, client, Waiter.SATISFIED)
+
+    @transition(cite="TCPStore.cpp: get")
+    def ask_for_value(self, s: S, client: Expr) -> None:
+        """get() reads STOP_WAITING and sends a GET."""
+        move(s.asking, Asking.GET, Asking.VALUE, at=client)
+        self.reads(s, client, Waiter.BLOCKED, Answer.STOP_WAITING)
+        s.requests[client].push(kind=Request.GET, target=s.target[client], turn=s.turn[client])
+
+    @transition(moves=[arc(Waiter.BLOCKED, Waiter.SATISFIED)], cite="TCPStore.cpp: get")
+    def read_value(self, s: S, client: Expr) -> None:
+        """get() reads the value and returns."""
+        s.when(s.asking[client] == Asking.VALUE)
+        self.reads(s, client, Waiter.BLOCKED, Answer.VALUE, Answer.EMPTY)
+        self.ends(s, client, Waiter.SATISFIED)
+
+    @transition(moves=[arc((Waiter.SATISFIED, Waiter.TIMED_OUT), Waiter.IDLE)])
+    def go_on(self, s: S, client: Expr) -> None:
+        """The client's operation is over, and the next may begin."""
+        move(s.waiter, (Waiter.SATISFIED, Waiter.TIMED_OUT), Waiter.IDLE, at=client)
+        s.together[client] = False
+
+    @environment()
+    def time_ends(self, s: S, client: Expr) -> None:
+        """The time of an operation is over; neither end has reacted yet."""
+        move(s.expired, False, True, s.waiter[client] == Waiter.BLOCKED, at=client)
+
+    @transition(moves=[arc((Waiter.IDLE, Waiter.BLOCKED), Waiter.DISCONNECTED)])
+    def find_connection_lost(self, s: S, client: Expr) -> None:
+        """The client finds its connection closed and raises."""
+        s.when(self.is_cut(s, client), s.waiter[client].isin((Waiter.IDLE, Waiter.BLOCKED, Waiter.CANCELLING)))
+        self.ends(s, client, Waiter.DISCONNECTED)
+
+    # ---- the server
+
+    @transition(moves=[arc(Connection.READY, Connection.BLOCKED)], cite="ddp-initialisation 4.2.6: waitHandler")
+    def take_wait(self, s: S, client: Expr) -> None:
+        """A WAIT is answered at once if all its keys exist; otherwise the client is registered."""
+        target, turn = self.takes(s, client, Request.WAIT)
+        there = self.all_there(s, target)
+        s.answers[client].push(when=there, kind=Answer.STOP_WAITING, turn=turn)
+        self.keeps(s, client, target, there)
+        self.registers(s, client, target, turn, ~there)
+
+    @transition(cite="TCPStoreLibUvBackend.cpp: get; ddp-initialisation 4.2.6: getHandler")
+    def answer_get(self, s: S, client: Expr) -> None:
+        """A GET gets the value; for a missing key, an empty value or (torch 1.9) a closed connection."""
+        target, turn = self.takes(s, client, Request.GET)
+        value = self.value_of(s, target)
+        if self.keeps_values:
+            kept = count(any_(self.among(target, k) & (s.kept[k, client] > ord_(v)) for k in s.key) for v in s.value)
+            value = ite(value > 0, value, kept)
+        refused = value == 0 if self.refuses_missing else not_(True)
+        kind = ite(value > 0, Answer.VALUE, Answer.EMPTY)
+        s.answers[client].push(when=~refused, kind=kind, turn=turn, value=value)
+        self.drops_kept(s, client)
+        self.closes(s, client, refused)
+
+    @transition(
+        moves=[arc(Connection.CLOSING, Connection.CLOSED)],
+        cite="TCPStoreLibUvBackend.cpp: unregisterClient; ddp-initialisation 4.2.6.2: queryFds",
+    )
+    def forget_connection(self, s: S, client: Expr) -> None:
+        """The server finds a connection lost and removes its data."""
+        s.when(s.lost[client], ~s.closed[client], ~s.frozen)
+        self.closes(s, client, True)
+
+    @transition(fair=False, moves=[arc(Key.ABSENT, Key.PRESENT), WAKES], cite="ddp-initialisation 4.2.6: setHandler")
+    def set_key(self, s: S, key: Expr) -> None:
+        """Another client sets the key, or adds or appends to it."""
+        self.serves(s)
+        self.comes_to_hold(s, key, ite(s.holds[key] < self.size_of("value"), s.holds[key] + 1, 1))
+        self.wakes(s, key)
+
+    @transition(fair=False, moves=[arc(Key.PRESENT, Key.ABSENT)], cite="ddp-initialisation 4.2.6: deleteHandler")
+    def delete_key(self, s: S, key: Expr) -> None:
+        """Another client deletes the key, and no client is notified."""
+        self.serves(s)
+        s.when(self.deletes > 0, s.holds[key] > 0)
+        s.holds[key] = 0
+        s.failed = False
+        self.goes_missing(s, key)
+
+    @transition(
+        fair=False,
+        moves=[arc(Key.ABSENT, Key.PRESENT), may(Connection.BLOCKED, Connection.READY, of="others")],
+        cite="TCPStoreLibUvBackend.cpp: compareAndSet",
+    )
+    def compare_set_creates(self, s: S, key: Expr) -> None:
+        """Another client's compare_set expects no value and stores one."""
+        self.serves(s)
+        s.when(self.compares > 0, s.holds[key] == 0)
+        self.comes_to_hold(s, key, 1)
+        self.wakes(s, key)
+
+    # ---- faults
+
+    @fault("drop", moves=[arc((Connection.READY, Connection.BLOCKED), Connection.CLOSING)])
+    def drop(self, s: S, client: Expr) -> None:
+        """A connection is lost in both directions; each end notices that later."""
+        s.when(~self.is_cut(s, client))
+        self.hangs_up(s, client)
+
+    @fault("half_frame", moves=[arc(Connection.READY, Connection.CLOSING), may(Connection.BLOCKED, Connection.CLOSING)])
+    def drop_half_way(self, s: S, client: Expr) -> None:
+        """A connection is lost after half of a request has arrived."""
+        s.when(~self.is_cut(s, client), ~s.requests[client].is_empty)
+        s.half[client] = True
+        self.hangs_up(s, client)
+
+    @fault("freeze")
+    def freeze(self, s: S) -> None:
+        """The server stops but its connections stay open (a stopped process, a host that is cut off)."""
+        s.when(~s.frozen)
+        s.frozen = True
+
+    # ---- what must hold
 
     @terminal
     def at_rest(self, s: S) -> Any:

@@ -1,7 +1,6 @@
 """Watches: clients that watch keys while they and other clients change them."""
 
-from .ours import Ours
+from .editions import Ours, Seed
 from .properties import Watches
-from .seed import Seed
 
 __all__ = ["Ours", "Seed", "Watches"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...language import Condition, Expr, all_, always, and_, any_, implies, ord_
 from ..vocabulary import Watcher
+from .editions import Ours
 from .fields import Link, Message, Request, S
-from .ours import Ours
 from .properties import ENDED
 
 ANSWERS = (Message.REGISTERED, Message.CANCELLED)

@@ -1,4 +1,4 @@
-"""The properties of watches, the same for both editions.
+"""The steps that all editions have, and the properties, the same for each edition.
 
 docs/language.md explains how to read a property; `../findings.py` lists the violations by edition.
 """
@@ -6,20 +6,156 @@ docs/language.md explains how to read a property; `../findings.py` lists the vio
 from __future__ import annotations
 
 from ...language import *
-from ..vocabulary import Edition, Watcher
-from .environment import Environment
-from .fields import EVENTS, GONE, Link, Request, S
+from ..vocabulary import Edition, Key, Watcher
+from .fields import EVENTS, GONE, Fields, Link, Request, S
 from .fields import Message as Sent
 
 WATCHING = (Watcher.REGISTERED, Watcher.NOTIFIED)
 ENDED = (Watcher.UNREGISTERED, Watcher.LOST)
 
 
-class Watches(Environment):
+class Watches(Fields):
     """Clients that watch keys while they and other clients change them."""
 
     title = "Watches on keys"
     Edition = (Edition.SEED, Edition.TRYSTATE)  # torch removed watches in 2023: pytorch/pytorch#105014
+
+    # ---- the server
+
+    @transition(moves=[arc(Key.ABSENT, Key.PRESENT)], cite="TCPStore.cpp:setHandler, addHandler (1.9)")
+    def set_or_add(self, s: S, client: Expr, key: Expr) -> None:
+        """The server sets a key or adds to it."""
+        self.put(s, client, key, Sent.UPDATED)
+
+    @transition(moves=[arc(Key.PRESENT, Key.ABSENT)], cite="TCPStore.cpp:deleteHandler (1.9)")
+    def delete(self, s: S, client: Expr, key: Expr) -> None:
+        """The server deletes a key."""
+        s.when(s.value[key] != 0)
+        self.takes(s, client, key)
+        old = s.value[key]
+        self.counts(s, key)
+        s.value[key] = self.left_of(s, client, key)
+        self.announce(s, key, Sent.DELETED, old, 0)
+
+    def left_of(self, s: S, client: Expr, key: Expr) -> Condition:
+        """The value of a key after it is deleted for this client: 0, no value."""
+        return 0
+
+    @transition(cite="TCPStore.cpp:compareSetHandler (1.9)")
+    def change_nothing(self, s: S, client: Expr, key: Expr) -> None:
+        """A compare_set finds another value: nothing changes and no watcher is notified."""
+        s.when(s.asked[client] == ord_(key) + 1, s.stuck == 0)
+        s.asked[client] = 0
+
+    @transition(
+        moves=[arc(Link.LEFT, Link.DOWN), arc(Link.BROKEN, Link.DROPPED)],
+        cite="TCPStore.cpp:queryFds (1.9): forgets waitingSockets_ and keysAwaited_, not watchedSockets_",
+    )
+    def notice_end(self, s: S, client: Expr) -> None:
+        """The server finds the connection closed, closes it, and removes its data."""
+        s.when(s.link[client].isin((Link.BROKEN, Link.LEFT)), s.stuck == 0)
+        s.link[client] = ite(s.link[client] == Link.BROKEN, Link.DROPPED, Link.DOWN)
+        self.drops_request(s, client)
+        self.unlists(s, client)
+
+    def unlists(self, s: S, client: Expr) -> None:
+        """The connection leaves the table of watchers."""
+        reset(s.listed, at=client)
+
+    # ---- the thread that reads
+
+    @transition(moves=[arc(Watcher.REGISTERING, Watcher.REGISTERED)], cite="TCPStore.cpp:callbackHandler (1.9)")
+    def return_registered(self, s: S, client: Expr) -> None:
+        """The acknowledgement is read: watch_key returns."""
+        self.reads(s, client, Sent.REGISTERED)
+        s.about[client] = 0
+        s.watcher[client] = Watcher.REGISTERED
+
+    @transition(moves=[arc(Watcher.REGISTERED, Watcher.NOTIFIED)], cite="TCPStore.cpp:callbackHandler (1.9)")
+    def run_callback(self, s: S, client: Expr) -> None:
+        """An event is read: the callback runs."""
+        s.when(s.watcher[client] == Watcher.REGISTERED)
+        self.tells(s, client)
+        s.watcher[client] = Watcher.NOTIFIED
+
+    @transition(moves=[arc(Watcher.NOTIFIED, Watcher.REGISTERED)])
+    def return_callback(self, s: S, client: Expr) -> None:
+        """The callback returns."""
+        s.when(s.watcher[client] == Watcher.NOTIFIED, ~s.slow[client])
+        s.watcher[client] = Watcher.REGISTERED
+
+    @environment()
+    def ask(self, s: S, client: Expr, key: Expr) -> None:
+        """A client sends a request that changes a key."""
+        s.when(s.asked[client] == 0, s.waits[client] == 0, ~s.shut[client], self.is_there(s, client))
+        s.when(s.changes + count(x != 0 for x in s.asked) < self.writes)
+        s.asked[client] = ord_(key) + 1
+
+    @environment(switch="wait")
+    def wait_for(self, s: S, client: Expr, key: Expr) -> None:
+        """A client waits for an absent key."""
+        s.when(s.waits[client] == 0, s.asked[client] == 0, self.is_there(s, client))
+        s.when(s.value[key] == 0, s.stuck == 0)
+        s.waits[client] = ord_(key) + 1
+
+    @environment(moves=[arc(Watcher.UNREGISTERED, Watcher.REGISTERING)], cite="TCPStore.cpp:watchKey (1.9)")
+    def watch_key(self, s: S, client: Expr, key: Expr) -> None:
+        """A client registers its callback, sends the request, and waits."""
+        move(s.watcher, Watcher.UNREGISTERED, Watcher.REGISTERING, s.link[client] == Link.UP, at=client)
+        s.watched[client, key] = True
+        self.asks(s, client, key, Request.WATCH)
+
+    @environment(switch="another", cite="TCPStore.hpp:keyToCallbacks_ (1.9)")
+    def watch_another(self, s: S, client: Expr, key: Expr) -> None:
+        """A client that watches a key watches another one, with another callback, while events arrive."""
+        move(s.watched, False, True, s.watcher[client] == Watcher.REGISTERED, self.calm(s, client), at=(client, key))
+        self.asks(s, client, key, Request.WATCH)
+
+    @environment(switch="again")
+    def watch_again(self, s: S, client: Expr, key: Expr) -> None:
+        """A client watches a key a second time, with another callback."""
+        s.when(s.watcher[client] == Watcher.REGISTERED, self.calm(s, client), s.watched[client, key])
+        self.asks(s, client, key, Request.AGAIN)
+
+    @environment(
+        switch="leave",
+        moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED), arc(Link.UP, Link.LEFT)],
+        cite="TCPStore.cpp:~TCPStore (1.9)",
+    )
+    def leave(self, s: S, client: Expr) -> None:
+        """A client closes its store or its process ends."""
+        s.when(
+            s.link[client] == Link.UP,
+            s.watcher[client].isin((Watcher.UNREGISTERED, Watcher.REGISTERED)),
+            ~s.slow[client],
+        )
+        s.when(s.asked[client] == 0, s.waits[client] == 0)
+        s.link[client] = Link.LEFT
+        s.watcher[client] = Watcher.UNREGISTERED
+        self.forget(s, client)
+
+    @environment(switch="newcomer", moves=[arc(Link.DOWN, Link.UP)])
+    def connect(self, s: S, client: Expr) -> None:
+        """A new client connects, and its connection gets the number of a closed one."""
+        move(s.link, Link.DOWN, Link.UP, at=client)
+        s.watcher[client] = Watcher.UNREGISTERED
+
+    @fault("drop", moves=[arc(Link.UP, Link.BROKEN)])
+    def drop(self, s: S, client: Expr) -> None:
+        """A watch's connection is cut."""
+        move(s.link, Link.UP, Link.BROKEN, at=client)
+
+    @fault("slow")
+    def slow_down(self, s: S, client: Expr) -> None:
+        """A client's callback does not return or its process is stopped: it reads nothing."""
+        move(s.slow, False, True, s.watcher[client].isin((Watcher.REGISTERED, Watcher.NOTIFIED)), at=client)
+
+    @environment()
+    def catch_up(self, s: S, client: Expr) -> None:
+        """A slow client continues."""
+        move(s.slow, True, False, at=client)
+
+    # ---- what must hold
 
     @terminal
     def at_rest(self, s: S) -> Condition:

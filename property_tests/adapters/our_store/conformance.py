@@ -27,13 +27,10 @@ from ...harness.paths import replay_systems
 from ...harness.subjects import Subject
 from ..torch_release import require
 from ..torch_store.server import TorchServer
-from .barriers import BarriersSubject
-from .frames import FramesSubject
 from .lines import InProcess, OverTcp, Server
-from .queues import QueuesSubject
-from .registers import RegistersSubject
+from .queues import BarriersSubject, QueuesSubject, WaitsSubject
+from .registers import FramesSubject, RegistersSubject
 from .startups import StartUpsSubject
-from .waits import WaitsSubject
 from .watches import LIMITS, WatchesSubject
 
 Report = Callable[[str], None]

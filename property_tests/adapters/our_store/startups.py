@@ -141,9 +141,9 @@ class Constructor:
         self._pairs.clear()
         self._held.clear()
 
-    def ended(self, what: str, *, until_s: float = HANG_S) -> None:
+    def ended(self, what: str) -> None:
         """Wait until the constructor returns or raises, and record which."""
-        if not self.pump(lambda: self.is_over, first_add=True, seconds=until_s):
+        if not self.pump(lambda: self.is_over, first_add=True):
             raise Disagreement(f"{what}: the constructor on {self.host} neither returns nor raises")
         self.phase = StartUp.STARTED if self.error is None else StartUp.FAILED
 

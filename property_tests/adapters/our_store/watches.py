@@ -17,9 +17,8 @@ from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import Link, Message
 
 from ...harness.subjects import Disagreement
-from .lines import InProcess, Server, Settling
-from .peers import Message as Record
-from .peers import Others, Peer, cells, fresh_name
+from .lines import InProcess, Others, Peer, Server, Settling, cells, fresh_name
+from .lines import Message as Record
 from .wire import append, compare_set, delete, get, put, request, wait
 
 MESSAGES = 2  # the number of messages that the model's connection holds

@@ -39,6 +39,7 @@ BRIEF = timedelta(milliseconds=10)
 PROMPT = timedelta(seconds=PROMPT_SECONDS)  # limit for an operation that does not block
 SENT_SECONDS = (0.2, 2.0, 20.0)  # in which a request reaches the server, on a new connection
 REPEATED_SECONDS = 60.0  # limit for a read that is sent again after its answer was lost
+WRONG_MAX = 20  # then a comparison ends, because an operation that blocks by mistake takes its whole timeout
 SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
 
 
@@ -63,12 +64,12 @@ def operations(edition: Edition) -> Iterator[Operation]:
 
 
 def compare(
-    edition: Edition, open_store: Callable[[], Any], *, stop_after: int = 20, lacking: Container[str] = ()
+    edition: Edition, open_store: Callable[[], Any], *, stop_after: int = WRONG_MAX, lacking: Container[str] = ()
 ) -> Outcome:
     """Do every operation on every small store; compare the result and the contents after it.
 
-    It ends after `stop_after` disagreements, because an operation that blocks by mistake takes its whole timeout.
-    Operations that the store lacks (`lacking`) are left out. So are queues, if the store cannot fill a queue.
+    It ends after `stop_after` disagreements. Operations that the store lacks (`lacking`) are left out. So are queues,
+    if the store cannot fill a queue.
     """
     started = time.perf_counter()
     tables, wrong, compared = OPERATIONS[edition], list[str](), 0
@@ -123,7 +124,7 @@ def _look(handle: Handle, lacking: Container[str]) -> Contents:
     return Contents(dict(zip(names, values, strict=True)), {KEY: tuple(queue)} if queue else {})
 
 
-def compare_unanswered(open_store: Callable[[], Any], proxy: Losing, *, stop_after: int = 20) -> Outcome:
+def compare_unanswered(open_store: Callable[[], Any], proxy: Losing) -> Outcome:
     """Do every operation on a few small stores, and lose its answer, on an idle connection and on a new one.
 
     Left out are reads that time out, and operations that our client refuses before they are sent.
@@ -154,7 +155,7 @@ def compare_unanswered(open_store: Callable[[], Any], proxy: Losing, *, stop_aft
             wrong.append(f"{operation} on {before}, its answer lost on {where}: expected {expected!r} and {after}, "
                          f"got {said!r} and {found}")  # fmt: skip
         compared += 1
-        if len(wrong) >= stop_after:
+        if len(wrong) >= WRONG_MAX:
             break
     return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
 

@@ -29,10 +29,10 @@ SECONDS = 30.0
 class Serving:
     """A server in a thread, with a directory and a disk of the test."""
 
-    def __init__(self, path: Path, disk: Disk | None = None, port: int = 0, sync: float | None = None) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None, sync: float | None = None) -> None:
         self.lines: list[str] = []
         self.directory = Directory(str(path), Limits(), self.lines.append, disk)
-        listener = listen(HOST, port)
+        listener = listen(HOST, 0)
         self.port: int = listener.getsockname()[1]
         make = partial(
             KeepingDriver, listener, Limits(), None, self.lines.append, directory=self.directory, sync_seconds=sync

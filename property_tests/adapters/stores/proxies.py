@@ -74,10 +74,10 @@ class Proxy:
 
 
 class Losing(Proxy):
-    """While `loses` is set, the next answer to an operation is lost and its connection is cut, after `seconds`."""
+    """While `loses` is set, the next answer to an operation is lost and its connection is cut."""
 
-    def __init__(self, target: int, seconds: float = 0.0) -> None:
-        self.loses, self._seconds = threading.Event(), seconds
+    def __init__(self, target: int) -> None:
+        self.loses = threading.Event()
         super().__init__(target)
 
     def carry(self, *ends: socket.socket) -> Carry:
@@ -89,7 +89,6 @@ class Losing(Proxy):
             if is_asked or asked <= HANDSHAKE_BYTES or not self.loses.is_set():
                 return data, True
             self.loses.clear()
-            self._over.wait(self._seconds)
             return b"", False
 
         return carry

@@ -9,11 +9,8 @@ Rule: a test states what every store must do. A different behaviour of a known s
 
 from __future__ import annotations
 
-from .barriers import BarrierConformance
-from .crowds import CrowdConformance
 from .sequences import SequenceConformance
-from .waking import TimeoutConformance, WakingConformance
-from .watching import WatchConformance
+from .waking import BarrierConformance, CrowdConformance, TimeoutConformance, WakingConformance, WatchConformance
 
 
 class StoreConformance(

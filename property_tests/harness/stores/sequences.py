@@ -6,7 +6,7 @@ computes the result first, so only a call that must time out gets a short timeou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from trystate.model.store import reference as ref
-from trystate.model.store.reference import Contents, Operation, Refusal, Result
+from trystate.model.store.reference import INT64_MAX, INT64_MIN, Contents, Operation, Refusal, Result
 
 from ..subjects import Disagreement
 from .deviations import Deviation, lacking, rows_above
 from .handles import AMPLE, MAY_BLOCK, PROMPT_SECONDS, Call, Handle
-from .operations import ARGUMENTS, BLOCKING, KEYS, keys, operation
 from .suite import Suite
-from .watching import Diary
+from .waking import Diary
 
 STEPS = 20  # steps of a run; more runs find more defects than longer runs
 TIMEOUTS_MS = (0, 5)
@@ -43,13 +42,13 @@ class SequenceConformance(Suite):
         run_state_machine_as_test(store_machine(self), settings=machine_settings())
 
 
-def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str]]:
+def shortest_failure(suite: Suite) -> tuple[str, list[str]]:
     """The first defect that a suite finds in its store, as text, and the shortest steps that show it; empty if none.
 
     If the store is deterministic, each call returns the same.
     """
     fixed = settings(
-        machine_settings(), max_examples=examples, derandomize=True, database=None, report_multiple_bugs=False
+        machine_settings(), max_examples=1_000, derandomize=True, database=None, report_multiple_bugs=False
     )
     try:
         run_state_machine_as_test(store_machine(suite), settings=fixed)
@@ -228,3 +227,57 @@ class _StoreMachine(RuleBasedStateMachine):
 
 def _shown(result: Result | str) -> str:
     return f"a refusal ({result.value})" if isinstance(result, Refusal) else repr(result)
+
+
+KEYS = ("a", "b", "a/b", "", "é\0")
+VALUES = (
+    b"", b"v", b"0", b"7", b"-1", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808", b" 12abc",
+    b"+3", b"007", b"v\0w", b"\xff\x00\x80", "ü".encode(), b"1" * 5000, b"x" * 2000,
+)  # fmt: skip
+AMOUNTS = (1, 0, -1, 10, INT64_MAX, INT64_MIN)
+
+keys = st.sampled_from(("a", "a", *KEYS))  # one key is frequent, so operations often find what others have left
+values = st.one_of(st.sampled_from(VALUES), st.binary(max_size=2))
+amounts = st.one_of(st.sampled_from(AMOUNTS), st.integers(INT64_MIN, INT64_MAX))
+several_keys = st.lists(keys, max_size=3).map(tuple)
+
+
+def pairs(surplus: int) -> st.SearchStrategy[tuple[tuple[str, ...], tuple[bytes, ...]]]:
+    """Keys, and as many values or up to `surplus` more. Never fewer values: these have crashed processes."""
+
+    def cut(drawn: tuple[list[tuple[str, bytes]], list[bytes]]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
+        both, more = drawn
+        return tuple(k for k, _ in both), (*(v for _, v in both), *more)
+
+    return st.tuples(st.lists(st.tuples(keys, values), max_size=3), st.lists(values, max_size=surplus)).map(cut)
+
+
+# The name of a store's method -> the class of the operation, and the strategies of its arguments.
+ARGUMENTS: Mapping[str, tuple[type[Operation], Mapping[str, st.SearchStrategy[Any]]]] = {
+    "set": (ref.Set, {"key": keys, "value": values}),
+    "get": (ref.Get, {"key": keys}),
+    "add": (ref.AddTo, {"key": keys, "amount": amounts}),
+    "compare_set": (ref.CompareAndSet, {"key": keys, "expected": values, "desired": values}),
+    "append": (ref.Append, {"key": keys, "value": values}),
+    "delete_key": (ref.DeleteKey, {"key": keys}),
+    "take": (ref.Take, {"key": keys}),
+    "multi_set": (ref.MultiSet, {"pairs": pairs(1)}),
+    "multi_get": (ref.MultiGet, {"keys": several_keys}),
+    "check": (ref.Check, {"keys": several_keys}),
+    "wait": (ref.Wait, {"keys": several_keys}),
+    "num_keys": (ref.NumKeys, {}),
+    "list_keys": (ref.ListKeys, {}),
+    "queue_push": (ref.QueuePush, {"key": keys, "value": values}),
+    "queue_pop": (ref.QueuePop, {"key": keys, "block": st.booleans()}),
+    "queue_len": (ref.QueueLen, {"key": keys}),
+    "barrier": (ref.Barrier, {"key": keys, "world_size": st.integers(1, 2)}),
+}
+BLOCKING = ("get", "multi_get", "wait", "queue_pop", "barrier")  # operations that take a timeout
+
+
+def operation(name: str, arguments: Mapping[str, Any]) -> Operation:
+    """The operation of a rule with this name; `pairs` are the two lists of multi_set."""
+    made, _ = ARGUMENTS[name]
+    if name == "multi_set":
+        return ref.MultiSet(*arguments["pairs"])
+    return made(**arguments)

@@ -56,8 +56,13 @@ class Suite:
             while handles:
                 self.close_store(handles.pop())
 
-    def _threaded(self, count: int) -> AbstractContextManager[list[Any]]:
-        """`opened` for this number of threads; skips the test if the number is too large for the store."""
+    def _threaded(self, count: int = 0, needs: str = "") -> AbstractContextManager[list[Any]]:
+        """`opened` for this number of threads, by default for as many as may use the store at once.
+
+        Skips the test if the number is too large for the store, or if the store lacks the operation `needs`.
+        """
+        count = count or max(2, self.concurrency)
+        self.needs(needs)
         self.needs_threads(count)
         return self.opened(count)
 
@@ -108,7 +113,7 @@ class Suite:
         return result
 
 
-def all_at_once(functions: Sequence[Callable[[], Any]], seconds: float = PROMPT_SECONDS * 4) -> list[Any]:
+def all_at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run each function on its own thread, and return their results."""
     calls = [Call(function) for function in functions]
-    return [call.result(seconds) for call in calls]
+    return [call.result(PROMPT_SECONDS * 4) for call in calls]

@@ -5,15 +5,21 @@ Rule: an event that must not happen gets a short time limit; an event that must 
 
 from __future__ import annotations
 
+import threading
+import time
+import unittest
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
+
+from trystate.model.store.vocabulary import Change
 
 from ..subjects import Disagreement
 from .deviations import Deviation, lacking
-from .handles import AMPLE, PROMPT_SECONDS, Call, c10d, is_timeout
-from .suite import Suite
+from .handles import AMPLE, PAUSE_SECONDS, PROMPT_SECONDS, Call, QueueEmptyError, c10d, is_timeout
+from .suite import Suite, all_at_once
 
 BRIEF = timedelta(milliseconds=120)
 MARGIN_SECONDS = 0.7  # a call may end this long after its timeout
@@ -51,8 +57,7 @@ class WakingConformance(Suite):
         self._woken_by("multi_set", [b"v"], key=["k"])
 
     def test_a_wait_and_a_pop_are_woken_by_queue_push(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(3) as (mine, waiting, popping):
+        with self._threaded(3, "queue_push") as (mine, waiting, popping):
             waiter = Call(waiting.wait, ["p"], AMPLE)
             self.claim(waiter.blocked(), "a wait for an empty queue blocks")
             self.write(mine, "queue_push", "p", b"1")
@@ -64,8 +69,7 @@ class WakingConformance(Suite):
             self.claim(popper.result() == b"2", "the pop returns the value that was pushed")
 
     def test_a_push_wakes_the_one_who_waits_for_it(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(3) as (mine, waiting, popping):
+        with self._threaded(3, "queue_push") as (mine, waiting, popping):
             waiter = Call(waiting.wait, ["other"], AMPLE)
             self.claim(waiter.blocked(), "a wait for a missing key blocks")
             popper = Call(popping.queue_pop, "q", True)
@@ -91,8 +95,7 @@ class WakingConformance(Suite):
             self.claim(asleep, "a wait continues if a key was deleted meanwhile", Deviation.WAIT_COUNTS_KEYS)
 
     def test_a_queue_that_is_not_empty_counts_for_a_wait(self) -> None:
-        self.needs("queue_push")
-        with self._threaded(2) as (mine, waiting):
+        with self._threaded(2, "queue_push") as (mine, waiting):
             self.write(mine, "queue_push", "q", b"1")
             waiter = Call(waiting.wait, ["q", "k"], AMPLE)
             self.claim(waiter.blocked(), "a wait for a queue and a missing key blocks")
@@ -217,3 +220,282 @@ class TimeoutConformance(Suite):
                 self.claim(own, "the timeout of a clone is its own", Deviation.CLONE_SHARES_THE_TIMEOUT)
             finally:
                 self.close_store(other)
+
+
+SHORT = timedelta(milliseconds=30)
+LEFT_OVER = (Deviation.BARRIER_COUNTS_IN_THE_KEY, Deviation.BARRIER_COUNTS_IN_TWO_KEYS)
+
+
+class BarrierConformance(Suite):
+    """The claims about barriers. Each test uses a new barrier, since a used barrier may release every client."""
+
+    def _arrive(self, stores: list[Any], key: str) -> list[Call[Any]]:
+        return [Call(store.barrier, key, len(stores) + 1, AMPLE) for store in stores]
+
+    def test_a_barrier_releases_exactly_when_all_are_there(self) -> None:
+        with self._threaded(3, "barrier") as (first, *others):
+            calls = self._arrive(others, "all")
+            self.claim(all(call.blocked() for call in calls), "two of three are held")
+            Call(first.barrier, "all", 3, AMPLE).result()
+            for call in calls:
+                call.result()
+
+    def test_a_barrier_can_be_used_again(self) -> None:
+        with self._threaded(3, "barrier") as (first, *others):
+            for call in [*self._arrive(others, "again"), Call(first.barrier, "again", 3, AMPLE)]:
+                call.result()
+            calls = self._arrive(others, "again")
+            held = all(call.blocked() for call in calls)
+            self.claim(held, "a used barrier holds again until all clients have arrived", *LEFT_OVER)
+            Call(first.barrier, "again", 3, AMPLE).result()
+            for call in calls:
+                call.result()
+
+    def test_an_arrival_that_timed_out_is_withdrawn(self) -> None:
+        with self._threaded(2, "barrier") as (first, other):
+            with suppress(RuntimeError, TimeoutError):
+                first.barrier("withdrawn", 2, SHORT)
+            call = Call(other.barrier, "withdrawn", 2, AMPLE)
+            held = call.blocked()
+            if held:
+                Call(first.barrier, "withdrawn", 2, AMPLE).result()
+            call.result()
+            self.claim(held, "a client that timed out has not arrived", *LEFT_OVER)
+
+    def test_a_barrier_does_not_meet_the_key_of_its_name(self) -> None:
+        with self._threaded(2, "barrier") as (first, other):
+            call = Call(other.barrier, "both", 2, AMPLE)
+            self.claim(call.blocked(), "one of two is held")
+            apart = not first.check(["both"])
+            self.write(first, "set", "both", b"v")
+            held = apart and call.blocked()  # if the key is the counter, the set wakes this call at some time
+            if held:
+                Call(first.barrier, "both", 2, AMPLE).result()
+            call.result()
+            self.claim(held, "a set of the barrier's key releases no client", Deviation.BARRIER_COUNTS_IN_THE_KEY)
+
+    def test_two_barriers_do_not_meet(self) -> None:
+        with self._threaded(3, "barrier") as (first, left, right):
+            calls = [Call(left.barrier, "left", 2, AMPLE), Call(right.barrier, "right", 2, AMPLE)]
+            self.claim(all(call.blocked() for call in calls), "one of two is held in each of two barriers")
+            Call(first.barrier, "left", 2, AMPLE).result()
+            calls[0].result()
+            self.claim(calls[1].blocked(), "the other barrier still holds its client")
+            Call(first.barrier, "right", 2, AMPLE).result()
+            calls[1].result()
+
+
+ROUNDS = 40
+SECONDS = 0.15  # duration of a race that has no number of rounds
+
+
+def each(function: Callable[[Any], Any], stores: list[Any]) -> list[Any]:
+    return all_at_once([partial(function, store) for store in stores])
+
+
+class CrowdConformance(Suite):
+    """The claims that hold for every interleaving of the threads."""
+
+    def test_no_add_is_lost_and_each_sum_is_returned_once(self) -> None:
+        with self._threaded() as stores:
+            sums = each(lambda store: [store.add("n", 1) for _ in range(ROUNDS)], stores)
+            wanted = list(range(1, ROUNDS * len(stores) + 1))
+            self.claim(sorted(n for own in sums for n in own) == wanted, "each sum is returned once")
+            self.claim(stores[0].get("n") == b"%d" % wanted[-1], "the last sum is stored")
+
+    def test_no_two_compare_sets_succeed_on_the_same_value(self) -> None:
+        with self._threaded() as stores:
+            self.write(stores[0], "set", "n", b"0")
+            count = [partial(self._count_up, store, b":%d" % k) for k, store in enumerate(stores)]
+            wins = all_at_once(count)
+            numbers = [n for own in wins for n in own]
+            self.claim(len(numbers) == len(set(numbers)), "each value is replaced by one compare_set only")
+
+    @staticmethod
+    def _count_up(store: Any, mark: bytes) -> list[int]:
+        """Replace n by n + 1 with this thread's mark, `ROUNDS // 4` times; returns the replaced numbers."""
+        won: list[int] = []
+        seen = store.get("n")
+        while len(won) < ROUNDS // 4:
+            number = int(seen.partition(b":")[0])
+            desired = b"%d" % (number + 1) + mark
+            found = store.compare_set("n", seen, desired)
+            won += [number] if found == desired else []
+            seen = found
+        return won
+
+    def test_each_pushed_value_is_popped_once_and_in_order(self) -> None:
+        def pop(store: Any) -> list[bytes]:
+            got: list[bytes] = []
+            while b"end" not in got:
+                try:
+                    got.append(store.queue_pop("q", True))
+                except QueueEmptyError:
+                    if Deviation.POP_RACES_WITH_POP not in self.deviations:
+                        raise
+            return got
+
+        with self._threaded(needs="queue_push") as (mine, *others):
+            calls = [partial(pop, store) for store in others]
+            pushed = [b"%04d" % n for n in range(ROUNDS * 2)] + [b"end"] * len(others)
+            *popped, _ = all_at_once([*calls, lambda: [mine.queue_push("q", value) for value in pushed]])
+            got = [value for own in popped for value in own]
+            self.claim(sorted(got) == sorted(pushed), "each value is popped once")
+            self.claim(all(own == sorted(own) for own in popped), "no client pops a value before an earlier one")
+
+    def test_get_never_returns_what_nobody_set(self) -> None:
+        end = time.monotonic() + SECONDS
+
+        def read(store: Any) -> set[object]:
+            seen: set[object] = set()
+            store.set_timeout(timedelta(seconds=1))
+            while time.monotonic() < end:
+                try:
+                    seen.add(store.get("k"))
+                except Exception as error:  # any other error of a get is an observation too
+                    if not is_timeout(error):
+                        return seen | {type(error).__name__}
+            return seen
+
+        def write(store: Any) -> None:
+            while time.monotonic() < end:
+                self.write(store, "set", "k", b"v")
+                store.delete_key("k")
+            self.write(store, "set", "k", b"v")
+
+        with self._threaded(2) as (mine, other):
+            seen, _ = all_at_once([lambda: read(other), lambda: write(mine)])
+            text = f"get returns what was set, or times out (seen: {sorted(map(repr, seen))})"
+            self.claim_race(seen <= {b"v"}, text, Deviation.GET_RACES_WITH_DELETE)
+
+    def test_a_multi_set_is_seen_as_one(self) -> None:
+        keys = [f"k{n}" for n in range(8)]
+        end = time.monotonic() + SECONDS
+
+        def write(store: Any) -> None:
+            number = 0
+            while time.monotonic() < end:
+                number += 1
+                self.write(store, "multi_set", keys, [b"%d" % number] * len(keys))
+
+        def read(store: Any) -> bool:
+            torn = False
+            while time.monotonic() < end and not torn:
+                torn = len(set(store.multi_get(keys))) > 1
+            return torn
+
+        with self._threaded(2) as (mine, other):
+            self.write(mine, "multi_set", keys, [b"0"] * len(keys))
+            torn, _ = all_at_once([lambda: read(other), lambda: write(mine)])
+            self.claim_race(
+                not torn, "multi_get sees all of a multi_set, or nothing of it", Deviation.MULTI_SET_IN_PIECES
+            )
+
+
+Told = tuple[Change, str, bytes | None, bytes | None]
+
+
+class Diary:
+    """A callback that records its events."""
+
+    def __init__(self) -> None:
+        self._told: list[Told] = []
+        self._more = threading.Condition()
+
+    def __call__(self, event: Any) -> None:
+        with self._more:
+            self._told.append((event.kind, event.key, event.old, event.new))
+            self._more.notify_all()
+
+    def told(self, count: int) -> list[Told]:
+        """The events so far; waits until there are `count` of them, or for a time limit."""
+        with self._more:
+            self._more.wait_for(lambda: len(self._told) >= count, PROMPT_SECONDS)
+            return list(self._told)
+
+    def after(self, count: int) -> list[Told]:
+        """The events so far; waits for `count` of them, and then a short time for events that must not come."""
+        self.told(count)
+        with self._more:
+            self._more.wait_for(lambda: len(self._told) > count, PAUSE_SECONDS)
+            return list(self._told)
+
+
+class WatchConformance(Suite):
+    """The events of a watcher."""
+
+    def _watching(self, store: Any) -> Callable[[str], tuple[Diary, Any]]:
+        if not self.watches(store):
+            raise unittest.SkipTest("there is no watch_key")
+
+        def watch(key: str) -> tuple[Diary, Any]:
+            diary = Diary()
+            return diary, store.watch_key(key, diary)
+
+        return watch
+
+    def _told(self, diary: Diary, *expected: Told) -> None:
+        told = diary.after(len(expected))
+        self.claim(told == list(expected), f"a watcher receives {list(expected)} (seen: {told})")
+
+    def test_each_change_is_told_once_in_order_with_old_and_new(self) -> None:
+        with self.opened(2) as (mine, other):
+            diary, watch = self._watching(mine)("k")
+            other.set("k", b"1")
+            other.add("k", 1)
+            mine.append("k", b"3")
+            other.compare_set("k", b"x", b"y")
+            other.compare_set("k", b"23", b"y")
+            other.set("elsewhere", b"1")
+            other.multi_set(["k", "k"], [b"", b"z"])
+            other.delete_key("k")
+            other.delete_key("k")
+            C = Change
+            self._told(
+                diary, (C.CREATED, "k", None, b"1"), (C.UPDATED, "k", b"1", b"2"), (C.APPENDED, "k", b"2", b"23"),
+                (C.UPDATED, "k", b"23", b"y"), (C.UPDATED, "k", b"y", b""), (C.UPDATED, "k", b"", b"z"),
+                (C.DELETED, "k", b"z", None),
+            )  # fmt: skip
+            watch.cancel()
+
+    def test_changes_before_watch_key_and_after_cancel_are_not_told(self) -> None:
+        with self.opened(2) as (mine, other):
+            other.set("k", b"before")
+            diary, watch = self._watching(mine)("k")
+            other.set("k", b"now")
+            self._told(diary, (Change.UPDATED, "k", b"before", b"now"))
+            watch.cancel()
+            other.set("k", b"after")
+            self._told(diary, (Change.UPDATED, "k", b"before", b"now"))
+
+    def test_several_watches_of_a_key_are_told_each(self) -> None:
+        with self.opened(2) as (mine, other):
+            watching = [self._watching(store)("k") for store in (mine, mine, other)]
+            mine.set("k", b"v")
+            for diary, watch in watching:
+                self._told(diary, (Change.CREATED, "k", None, b"v"))
+                watch.cancel()
+
+    def test_a_callback_may_use_the_store(self) -> None:
+        with self.opened(2) as (mine, other):
+            self._watching(mine)("elsewhere")[1].cancel()
+            watch = mine.watch_key("k", lambda event: mine.set("copy", event.new))
+            other.set("k", b"v")
+            self.claim(other.get("copy") == b"v", "a callback can set another key")
+            watch.cancel()
+
+    def test_changes_by_many_are_told_in_the_order_they_happened(self) -> None:
+        self.needs_threads()
+        rounds = 25
+        with self.opened(self.concurrency + 1) as (mine, *others):
+            diary, watch = self._watching(mine)("n")
+
+            def count(store: Any) -> None:
+                for _ in range(rounds):
+                    store.add("n", 1)
+
+            all_at_once([partial(count, store) for store in others])
+            values = [b"%d" % n for n in range(1, rounds * len(others) + 1)]
+            told = [(old, new) for _, _, old, new in diary.after(len(values))]
+            self.claim(told == list(zip([None, *values], values, strict=False)), "each sum is received once, in order")
+            watch.cancel()

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.operations import BODIES, Field
 from trystate.impl.store.server.blocking import SessionArrival
@@ -17,7 +20,7 @@ from trystate.impl.store.server.service import Service
 from trystate.impl.store.server.session import Session
 from trystate.impl.store.server.unread import BULK_BYTES
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
-from trystate.model.store.vocabulary import Connection, Query
+from trystate.model.store.vocabulary import Connection, Extension, Query
 
 from ...adapters.our_store.lines import held
 from ...adapters.our_store.wire import VALIDATE as VALIDATE
@@ -68,11 +71,9 @@ def decode(siege: bytes) -> list[Step]:
 class Siege:
     """A service, its strangers, and a witness that keeps the protocol. Raises AssertionError if a claim fails."""
 
-    def __init__(
-        self, secret: bytes | None = None, limits: Limits = LIMITS, kind: Callable[..., Service] = Service
-    ) -> None:
-        self.now, self.log, self.limits = 0.0, list[str](), limits
-        self.service = kind(limits=limits, secret=secret, random_bytes=bytes, log=self.log.append)
+    def __init__(self, secret: bytes | None = None, kind: Callable[..., Service] = Service) -> None:
+        self.now, self.log = 0.0, list[str]()
+        self.service = kind(limits=LIMITS, secret=secret, random_bytes=bytes, log=self.log.append)
         self.replies: dict[Session, bytearray] = {}
         self.stalled: dict[Session, int] = {}
         self.witness = self._come(b"")
@@ -159,7 +160,7 @@ class Siege:
 
     def audit(self) -> None:
         """Check that every count is correct, that every limit holds, and that no session waits for an existing key."""
-        service, contents, limits = self.service, self.service.contents, self.limits
+        service, contents, limits = self.service, self.service.contents, LIMITS
         assert not any("internal error" in line for line in self.log), self.log
         items = [len(queue) for queue in contents.queues.values()]
         assert all(items), "an empty queue is no queue"
@@ -189,7 +190,7 @@ class Siege:
         crowds = set(contents.waiting.crowds.values())
         assert crowds == {crowd for there in contents.waiting.waits.values() for crowd in there}
         waits = {each for crowd in crowds for each in crowd.waits}
-        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= self.limits.waited_keys_total
+        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= LIMITS.waited_keys_total
         for each in crowds:
             there = set() if each.takes else set(contents.values)
             there |= set() if each.reads else set(contents.queues)
@@ -258,3 +259,70 @@ def sent(stranger: int, data: bytes, kind: int = SEND) -> list[Step]:
     return [
         Step(SEND if at else kind, stranger, data[at : at + DATA_MAX]) for at in range(0, max(1, len(data)), DATA_MAX)
     ]
+
+
+QUICK = settings(
+    derandomize=True, database=None, deadline=None, max_examples=400, phases=[Phase.generate],
+    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+
+MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # affect each other
+
+strangers = st.integers(0, STRANGERS - 1)
+
+KINDS = st.sampled_from(sorted(BODIES))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """A request of any kind, with allowed and forbidden fields."""
+    return whole(draw(KINDS), lambda pool: draw(st.sampled_from(pool)))
+
+
+@st.composite
+def encounters(draw: st.DrawFn) -> list[Step]:
+    """Requests of a few strangers, about the same two keys."""
+    turns = draw(st.lists(st.tuples(strangers, st.sampled_from(MEETING) | KINDS), min_size=2, max_size=6))
+    return [
+        step for who, kind in turns for step in sent(who, whole(kind, lambda pool: draw(st.sampled_from(pool[:2]))))
+    ]
+
+
+@st.composite
+def floods(draw: st.DrawFn) -> bytes:
+    """Requests of one kind for one key after another."""
+    kind = draw(st.sampled_from([Extension.WATCH, Extension.SET, Extension.QUEUE_PUSH]))
+    pools = [{**POOLS, Field.KEY: [key]} for key in POOLS[Field.KEY][8:-3]]
+    return b"".join(whole(kind, lambda pool: pool[0], each) for each in pools)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """One or two requests with some bytes changed or missing."""
+    data = bytearray(draw(requests()) + draw(st.just(b"") | requests()))
+    for _ in range(draw(st.integers(0, 2))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.sampled_from([0, 1, 2, 8, 48, 127, 255]))
+    begin = draw(st.just(0) | st.integers(0, len(data)))
+    return bytes(data[begin : draw(st.just(len(data)) | st.integers(begin, len(data)))])
+
+
+halves = st.integers(600, 1600).map(lambda size: whole(Query.MULTI_SET, lambda pool: pool[-1])[:size])
+
+
+@st.composite
+def deeds(draw: st.DrawFn) -> list[Step]:
+    """One act of a stranger."""
+    if draw(st.integers(0, 2)) == 0:
+        return draw(encounters())
+    who = draw(strangers)
+    kind = draw(st.sampled_from([SEND] * 8 + [LEAVE, PASS, STALL]))
+    if kind == PASS:
+        return [Step(kind, who, bytes(draw(st.sampled_from([1, 70, 250]))))]
+    if kind == LEAVE:
+        return [Step(kind, who, draw(st.sampled_from([VALIDATE, b""])))]
+    if kind == STALL:  # the stranger sends requests and reads nothing
+        return sent(who, draw(requests()) * draw(st.integers(1, 9)), STALL)
+    return sent(who, draw(requests() | requests() | mutated() | floods() | halves | st.binary(max_size=40)))
+
+
+sieges = st.lists(deeds(), min_size=8, max_size=60).map(lambda each: [step for deed in each for step in deed])

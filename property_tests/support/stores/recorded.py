@@ -144,8 +144,8 @@ def read(path: Path) -> list[Line]:
 class Command:
     """`trystate store ...` in a process, after the words of `under`: its first line of output, and its port."""
 
-    def __init__(self, *options: str, under: Sequence[str] = ()) -> None:
-        argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
+    def __init__(self, *options: str, under: Sequence[str] = (), port: int = 0) -> None:
+        argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", str(port)]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.port = self.listens()
 

@@ -10,7 +10,7 @@ from itertools import count
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
-from trystate.impl.store.wire import I64, STOP_WAITING, TOKEN_BYTES, U64, WAIT_CANCELED, blob, blobs, counted
+from trystate.impl.store.wire import I64, STOP_WAITING, U64, WAIT_CANCELED, blob, blobs, counted
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...adapters.our_store.lines import InProcess
@@ -27,7 +27,6 @@ KEY, OTHER = b"/key", b"/other"
 CANCEL = request(Query.CANCEL_WAIT)
 OK, TIMED_OUT = bytes((Status.OK,)), bytes((Status.TIMED_OUT,))
 STOP, CANCELED = STOP_WAITING, WAIT_CANCELED
-TOKENS = count(1)
 
 
 def i64(number: int) -> bytes:
@@ -74,9 +73,7 @@ def xpop(milliseconds: int, key: bytes) -> bytes:
     return extended(Extension.QUEUE_POP, i64(milliseconds), blob(key))
 
 
-def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes = b"") -> bytes:
-    """A request of ours for a barrier; without `token`, the token is unique."""
-    token = token or next(TOKENS).to_bytes(TOKEN_BYTES, "little")
+def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes) -> bytes:
     return extended(Extension.BARRIER, i64(milliseconds), blob(key), i64(world_size), blob(token))
 
 

@@ -56,7 +56,7 @@ def test_a_benchmark_runs_and_its_sides_count_the_same(line: str, shown: str, tm
 
 # The parts of each benchmark. By day only the first part runs, because parts need processes and time.
 PARTS = {
-    "store": ("operations", "start", "crowds", "record", "growth"),
+    "store": ("operations", "start", "crowds", "record", "kept", "growth"),
     "adversity": ("descriptors", "crowd", "disk", "memory", "names", "six", "clock"),
     "rooms": ("simulated", "real"),
     "rendezvous": ("rounds",),

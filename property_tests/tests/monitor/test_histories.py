@@ -20,9 +20,8 @@ from trystate.model.errors import UsageError
 from trystate.monitor.histories import SETTLED_SECONDS, WAKE_SECONDS, Breach, Histories, check
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.stores.besieged import Siege, Step
+from trystate.property_tests.support.stores.besieged import Siege, Step, sieges
 from trystate.property_tests.support.stores.recorded import Recorded, recorder
-from trystate.property_tests.support.stores.sieges import sieges
 from trystate.store import TCPStore, TCPStoreServer
 
 Line = dict[str, Any]

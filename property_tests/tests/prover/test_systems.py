@@ -38,7 +38,7 @@ from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.tests.agent import test_model as test_model_agents
 from trystate.property_tests.tests.autograd import test_engagements
 from trystate.property_tests.tests.rendezvous import test_rooms_model
-from trystate.property_tests.tests.store import test_model_waits, test_model_watches
+from trystate.property_tests.tests.store import test_model_waits
 
 EFFORT = 1_000_000
 
@@ -87,7 +87,7 @@ WAITS = Proved(
     ("set_key", "take_get_in_one", "CountsDown", "FailedCompareSetDeletes"), 8,
 )  # fmt: skip
 WATCHES = Proved(
-    Watches, OurWatches, LemmasOfWatches, test_model_watches.MUTANTS,
+    Watches, OurWatches, LemmasOfWatches, test_model_waits.WRONG_WATCHES,
     ("register", "unregister", "AcknowledgesOnly", "GoesOnAfterCancelling"), 11,
 )  # fmt: skip
 AGENTS = Proved(

@@ -21,7 +21,7 @@ from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.garbage import set_aside
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server
 from trystate.property_tests.support.rendezvous.nodes import agreed, at_most, end, handler, together, until
-from trystate.property_tests.support.stores.client.servers import frozen
+from trystate.property_tests.support.stores.client.common import frozen
 from trystate.store import TCPStore, TCPStoreServer
 
 SLACK_SECONDS = 3.5  # a busy machine; a departure that waited for the store took 4

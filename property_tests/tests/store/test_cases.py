@@ -1,20 +1,42 @@
-"""Every case of every operation: torch's stores and ours follow the tables, and a faulty store is detected."""
+"""Every case of every operation: torch's stores and ours follow the tables, and a faulty store is detected.
+
+The listed deviations are exact, and each has a shortest sequence, which shows it with its last operation. The script of
+each finding about TCPStore reproduces it on torch's server, and does not reproduce it on ours.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import re
+from collections.abc import Iterator
 from datetime import timedelta
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from trystate.impl.store.client.calls import ExtendedCalls
 from trystate.impl.torch_release import METHODS
+from trystate.model import releases
+from trystate.model.store import reference as ref
+from trystate.model.store.findings import FINDINGS
+from trystate.model.store.reference import Contents
 from trystate.model.store.vocabulary import Edition
-from trystate.property_tests.adapters.stores.cases import CHECKS, compare
+from trystate.property_tests.adapters.stores.cases import CHECKS, compare, contents, operations
+from trystate.property_tests.adapters.stores.servers import MEETINGS, SHORTEST, STORES, emptied, shown, torch_client
+from trystate.property_tests.adapters.torch_release import require
+from trystate.property_tests.adapters.torch_store.server import OurServer, OurServerAndClients, Server, TorchServer
+from trystate.property_tests.harness.stores.deviations import rows_above
 from trystate.property_tests.harness.stores.handles import c10d
-from trystate.property_tests.support.nightly import by_verify
+from trystate.property_tests.harness.stores.sequences import shortest_failure
+from trystate.property_tests.replays.schedules import SCHEDULES
+from trystate.property_tests.support.nightly import a_third, by_verify
 from trystate.store import HashStore
 from trystate.store import TCPStore as Ours
+from trystate.testing import TORCH_HASH, TORCH_LIBUV, Deviation, Disagreement, StoreConformance
 
 COMPARED = {
     "store operations: torch's client and server": 396,
@@ -67,18 +89,6 @@ def test_operations_that_a_release_of_torch_lacks_are_left_out() -> None:
     assert said and all(line.startswith("AddTo") for line in said)
 
 
-class CountsQueues(HashStore):
-    """Counts the name of a queue as a key."""
-
-    def num_keys(self) -> int:
-        return super().num_keys() + bool(self.queue_len("k"))
-
-
-def test_a_store_that_counts_queues_is_found_out() -> None:
-    said = compare(Edition.TRYSTATE, CountsQueues).disagreements
-    assert said and all(line.startswith("NumKeys()") for line in said)
-
-
 def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
     """The counter is a key in our store and in torch's store."""
     with Ours("127.0.0.1", 0, 1, True, timedelta(seconds=30), True) as ours:
@@ -89,3 +99,155 @@ def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
 
 def test_torchs_tables_are_not_ours() -> None:
     assert compare(Edition.TORCH, HashStore, stop_after=1).disagreements
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "planted_bug_store.py"
+
+
+# Every row of every table decides some case. One append repeats the value, which a store may drop.
+OPERATIONS = tuple(product(contents(), (*operations(Edition.TRYSTATE), ref.Append("k", b"v"))))
+
+
+def test_the_deviations_of_libuv_are_the_difference_between_the_editions() -> None:
+    above = rows_above(TORCH_LIBUV)
+    for before, operation in OPERATIONS:
+        if operation.table != "take":
+            theirs = ref.apply(before, operation, Edition.TORCH)
+            assert ref.apply(before, operation, above=above) == theirs, (before, operation)
+
+
+def test_a_refused_operation_changes_nothing() -> None:
+    refused = [(c, o) for c, o in OPERATIONS if isinstance(ref.apply(c, o)[1].result, ref.Refusal)]
+    assert refused
+    for before, operation in refused:
+        assert ref.apply(before, operation)[0] == before
+
+
+def test_watchers_receive_exactly_the_changes() -> None:
+    for before, operation in OPERATIONS:
+        after, _ = ref.apply(before, operation)
+        told = ref.changes(before, operation, after)
+        shown = {key: new for _, key, _, new in told if new is not None}
+        assert {**before.values, **shown}.items() >= after.values.items(), (before, operation)
+        assert told or before.values == after.values
+
+
+@pytest.mark.parametrize("deviation", [d for d in Deviation if d.value.table], ids=lambda d: d.name)
+def test_the_rows_of_a_deviation_change_what_their_table_decides(deviation: Deviation) -> None:
+    above = rows_above([deviation])
+    beside = [(Contents(c.values, c.queues, 1, ("x",)), o) for c, o in OPERATIONS]
+    assert any(ref.apply(c, o) != ref.apply(c, o, above=above) for c, o in beside)
+
+
+class TorchsHashStore(StoreConformance):
+    deviations = TORCH_HASH
+
+    def make_store(self) -> Any:
+        return c10d.HashStore()
+
+
+class Libuv(StoreConformance):
+    deviations = TORCH_LIBUV
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def make_store(self) -> Any:
+        return emptied(torch_client(self.port))
+
+
+@pytest.fixture(scope="module")
+def libuv() -> Iterator[Libuv]:
+    with TorchServer() as server:
+        yield Libuv(server.port)
+
+
+def without(suite: StoreConformance, deviation: Deviation) -> None:
+    assert deviation in suite.deviations
+    suite.deviations = suite.deviations - {deviation}  # type: ignore[misc]  # of this object only
+
+
+# Deviations with only one shortest sequence. The other deviations have several, in which different writes set the key.
+
+
+@pytest.mark.parametrize(
+    ("deviation", "claim", "text"),
+    [
+        (
+            Deviation.FAILING_COMPARE_SET_WAKES,
+            "a_compare_set_that_fails_and_a_delete_wake_nobody",
+            "stores nothing wakes no client",
+        ),
+        (Deviation.WAIT_COUNTS_KEYS, "a_wait_needs_all_its_keys_together", "a wait continues if a key was deleted"),
+        (Deviation.BARRIER_COUNTS_IN_THE_KEY, "a_barrier_can_be_used_again", "a used barrier holds again"),
+    ],
+)
+def test_an_unlisted_deviation_fails_its_claim(deviation: Deviation, claim: str, text: str, libuv: Libuv) -> None:
+    suite = Libuv(libuv.port)
+    getattr(suite, f"test_{claim}")()
+    without(suite, deviation)
+    with pytest.raises(Disagreement, match=f"{text}.*: no; known as .*{deviation.name}"):
+        getattr(suite, f"test_{claim}")()
+
+
+def test_a_listed_deviation_that_is_gone_fails() -> None:
+    suite = TorchsHashStore()
+    suite.deviations = suite.deviations | {Deviation.WAIT_COUNTS_KEYS}  # type: ignore[misc]  # of this object only
+    with pytest.raises(Disagreement, match="yes, although WAIT_COUNTS_KEYS is listed; take it from the deviations"):
+        suite.test_a_wait_needs_all_its_keys_together()
+
+
+@pytest.mark.skipif(not EXAMPLE.is_file(), reason="needs a clone: a wheel holds packages only")
+def test_the_planted_bug_of_the_example_is_found() -> None:
+    spec = importlib.util.spec_from_file_location("planted_bug_store", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    require("barrier")  # the example implements only `add`; torch's store does the other operations
+    text, steps = shortest_failure(module.TestCountingStore())
+    needed = [step for step in steps if step != "num_keys(client=0)"]  # changes nothing: shrinking may keep it
+    assert needed[0] == "add(amount=1, client=0, key='a')" and len(needed) == 2
+    assert re.fullmatch(r"MultiGet\(keys=\('a',\)\) after .*(Set|Append)\(.*\): expected .*, got \(b'1',\)", text)
+
+
+OF_THE_CLIENT = {"frozen-server", "init-overwritten", "released-yet-raises", "write-lost-silently"}
+OF_BOTH = {"barrier-counts-retries", "barrier-stays-open"}  # our clients send their own requests
+ON_OURS = [(name, OurServer) for name in SCHEDULES if name not in OF_THE_CLIENT]
+ON_OURS += [(name, OurServerAndClients) for name in SCHEDULES if name in OF_THE_CLIENT | OF_BOTH]
+
+
+@pytest.mark.parametrize(("name", "serve"), ON_OURS, ids=lambda each: each if isinstance(each, str) else each.__name__)
+def test_our_server_holds_what_torchs_violates(name: str, serve: type[Server]) -> None:
+    observation = SCHEDULES[name](print, serve=serve)
+    assert not observation.reproduced, observation
+
+
+@pytest.mark.parametrize("name", a_third(tuple(SCHEDULES)))
+def test_a_schedule_shows_its_finding_on_torch_and_a_benign_one_none(name: str) -> None:
+    """So a property that holds on another server is a merit of that server, since the property can fail."""
+    assert SCHEDULES[name](print).reproduced is releases.has(version("torch"), FINDINGS[name])
+    assert not SCHEDULES[name](print, benign=True).reproduced
+
+
+# ---- the shortest sequences of deviations
+
+
+def test_each_difference_of_an_operation_is_shown_by_a_sequence() -> None:
+    assert set(SHORTEST) == {d for d in Deviation if d.value.table}
+    assert set(MEETINGS) == {d for d in Deviation if not d.value.table}
+
+
+def test_each_sequence_is_shown_on_a_store_with_that_deviation() -> None:
+    assert [d.name for d, (store, _) in SHORTEST.items() if d not in STORES[store]] == []
+
+
+def test_each_difference_is_of_a_store_that_is_named() -> None:
+    shown_somewhere = set().union(*STORES.values())
+    assert [d.name for d in Deviation if d not in shown_somewhere and not d.value.lacks] == []
+
+
+def test_a_sequence_shows_its_deviation_with_its_last_operation() -> None:
+    require("barrier")
+    for one in shown():
+        agree = [expected == said for _, expected, said in one.steps]
+        assert agree == [True] * (len(agree) - 1) + [False], one

@@ -38,7 +38,7 @@ from trystate.property_tests.support.stores.attacked import (
     unexplained,
     work,
 )
-from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
+from trystate.store import TCPStore, TCPStoreServer
 
 SECONDS = by_night("seconds of a disturbed store", 2.5)
 STOPPED_SECONDS = 3.0 if NIGHTLY else 0.4  # longest time that a server is stopped
@@ -133,29 +133,7 @@ def none(patch: pytest.MonkeyPatch) -> None:
     """The server is as it is."""
 
 
-class Retrying(TCPStore):
-    """Repeats an add whose outcome is unknown, and does not report it."""
-
-    def add(self, key: str, amount: int) -> int:
-        for _ in range(20):
-            with contextlib.suppress(OutcomeUnknown):
-                return super().add(key, amount)
-        raise OutcomeUnknown("given up")
-
-
-class GetAndSet(TCPStore):
-    """Does compare_set in two steps."""
-
-    def compare_set(self, key: str, expected_value: Any, desired_value: Any) -> bytes:
-        now: bytes = self.get(key) if self.check([key]) else b""
-        if now != expected_value:
-            return now
-        time.sleep(0.001)
-        self.set(key, desired_value)
-        return bytes(desired_value)
-
-
-def _of_ours(port: int, make: type[TCPStore] = TCPStore) -> Callable[[int], TCPStore]:
+def _of_ours(port: int, make: type[TCPStore]) -> Callable[[int], TCPStore]:
     return lambda n: make("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=CONNECT)
 
 
@@ -166,9 +144,7 @@ MUTANTS: dict[str, tuple[Mutant, type[TCPStore], Sequence[str]]] = {
         "self.watches.forget(session); self.contents.values and self.contents.values.popitem()"), TCPStore, ["value"]),
     "a server that pops at the wrong end": (rewritten(Contents.pop, "queue.popleft()", "queue.pop()"), TCPStore,
         ["queue"]),
-    "a client that repeats an add": (none, Retrying, ["counter"]),
     "a client that remembers": (none, Caching, ["value", "text"]),
-    "a client that compares and sets in two steps": (none, GetAndSet, ["election"]),
 }  # fmt: skip
 
 

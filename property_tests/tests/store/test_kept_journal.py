@@ -1,4 +1,7 @@
-"""A journal loses no acknowledged record: the server may end at any byte or call, and its disk may lose writes."""
+"""A journal loses no acknowledged record: the server may end at any byte or call, and its disk may lose writes.
+
+The system of journals: its size, that a mistake violates each property, and that a real journal takes its steps.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
@@ -17,8 +21,16 @@ from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.file import records
 from trystate.impl.store.limits import Limits
-from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
+from trystate.model.language import ite
+from trystate.model.store.journals import Journals, Ours
+from trystate.model.store.vocabulary import Edition
+from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk, JournalsSubject
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.systems.changed import changed
 
 State = tuple[dict[bytes, bytes], dict[bytes, list[bytes]]]
 Step = tuple[Any, ...]
@@ -129,16 +141,16 @@ def chosen(name: str, seed: int) -> Callable[[], bool]:
     return {"none": lambda: False, "all": lambda: True, "some": lambda: chance.random() < 0.6}[name]
 
 
-def crash_at_every_call(survives: Sequence[str] = ("none", "all", "some"), again: bool = True) -> None:
-    """End the server before each call of its disk, and the next server before each call of its start."""
+def test_a_server_that_ends_at_any_disk_call_loses_nothing_acknowledged() -> None:
+    """The server ends before each call of its disk, and the next server before each call of its start."""
     whole = ForgetfulDisk()
     crashed(SCRIPT, whole)
-    for survival in survives:
+    for survival in ("none", "all", "some"):
         for calls in range(whole.calls):
             disk = ForgetfulDisk()
             server = crashed(SCRIPT, disk, calls)
             found = disk.after_crash(chosen(survival, calls))
-            for second in range(12 if again else 0):
+            for second in range(12):
                 once = found.after_crash(lambda: True)
                 once.calls_left = second
                 try:
@@ -146,10 +158,6 @@ def crash_at_every_call(survives: Sequence[str] = ("none", "all", "some"), again
                 except Crash:
                     server.found_by(once.after_crash(chosen(survival, second)))
             server.found_by(found)
-
-
-def test_a_server_that_ends_at_any_disk_call_loses_nothing_acknowledged() -> None:
-    crash_at_every_call()
 
 
 def test_a_server_that_is_killed_at_any_byte_loses_nothing_acknowledged() -> None:
@@ -183,28 +191,6 @@ def test_bytes_of_a_journal_that_follow_it_a_second_time_are_no_changes(data: st
     assert after.states == once.states
     assert bool(after.lines) == bool(twice.strip(b"\0"))
     assert all("that do not read were cut off" in line for line in after.lines)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_journal_of_an_older_version_becomes_one_of_version_3(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksums of version 1 do not include places. The first snapshot adds the places."""
-    disk = ForgetfulDisk()
-    with monkeypatch.context() as older:
-        older.setattr(journals, "MAGIC", MAGIC[:-2] + bytes((version,)) + b"\n")
-        if version == journals.UNPLACED:
-            older.setattr(journals, "numbers", lambda nonce, version=1: records.unplaced)
-        server = crashed(SCRIPT, disk)
-        server.do(("commit",))
-        end = server.journal.file.end
-    after = server.found_by(disk.after_crash(lambda: True))
-    for key, now in ((b"/old", version), (b"/new", 3)):
-        after.do(("set", key, b"x"))
-        after.do(("commit",))
-        assert after.disk.entries["journal"].seen[len(MAGIC) - 2] == now
-        after = after.found_by(after.disk.after_crash(lambda: False))
-        after.do(("snapshot",))
-        after.do(("commit",))
-    assert end and after.states[0][0].keys() >= {b"/old", b"/new"}
 
 
 def what_was_cut_off_stays_away() -> None:
@@ -287,3 +273,54 @@ def test_a_compaction_that_fails_leaves_the_journal(call: str) -> None:
     server.do(("set", KEY, b"after"))
     server.do(("commit",))
     assert server.found_by(disk.after_crash(lambda: False)).states[0][0][KEY] == b"after"
+
+
+# ---- the model
+
+TRYSTATE = Edition.TRYSTATE
+ASKED = (
+    Asked(Journals, TRYSTATE, "change=2", 135),
+    Asked(Journals, TRYSTATE, "change=2", 549, "", ("crash",)),
+    Asked(Journals, TRYSTATE, "change=5", 16522, "", ("crash",)),
+)
+
+
+# fmt: off
+MUTANTS = (
+    ("nothing_told_is_lost", changed(Ours, "AnswersBeforeTheSync", may_be_told=lambda self, s: s.written), "change=2",
+        ("crash",)),
+    ("a_torn_record_is_no_change", changed(Ours, "TakesTornRecords", found=lambda self, s: ite(s.torn, s.whole + 1,
+        s.whole)), "change=2", ("crash",)),
+    ("changes_are_told", changed(Ours, "NeverSyncs", end_batch="unfair"), "change=2", ()),
+    ("deadlock_freedom", changed(Ours, "LosesTheThread", end_batch=None), "change=2", ()),
+)
+# fmt: on
+TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 1000])
+
+
+def agree() -> int:
+    """Replay every edge of a small system; returns their number."""
+    system = Journals(edition=TRYSTATE, faults=("crash",), change=2)
+    replayed = replay_every_edge(system, JournalsSubject(system))
+    assert not replayed.disagreements, "\n".join(replayed.disagreements)
+    return replayed.edges
+
+
+def test_every_edge_is_taken_on_a_real_journal() -> None:
+    assert agree() == 1106
+
+
+def test_a_journal_and_a_larger_model_agree_on_random_runs() -> None:
+    system = Journals(edition=TRYSTATE, faults=("crash",), change=6)
+    machine = state_machine(system, lambda: JournalsSubject(system), refusals=False)
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(20), stateful_step_count=40))
+
+
+SWITCHED = Journal._switched
+WRONG: dict[str, Mutant] = {
+    "the new file lacks what came meanwhile": replaced(Journal, "_switched", lambda self, since: SWITCHED(self, b"")),
+}
+
+
+def test_a_journal_that_is_wrong_disagrees() -> None:
+    assert survivors(WRONG, agree) == []

@@ -1,43 +1,34 @@
-"""The limits of a store's server: a client that breaks one is closed or refused with a reason; no other is affected."""
+"""The limits of a store's server: a client that breaks one is closed or refused with a reason; no other is affected.
+
+The costs of an operation do not grow with the number of clients that it does not affect. Costs are the lines of Python
+that run, and the peak of allocated bytes, which includes copies that C code makes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import sys
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import fields, replace
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from trystate.impl.store.limits import Limits
+from trystate.impl.store.limits import KIB, MIB, Limits
 from trystate.impl.store.wire import COUNTER_KEY, U32, U64, blob, blobs, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Query, Status
-from trystate.property_tests.support.stores.rooms import (
-    KEY,
-    OK,
-    OTHER,
-    STOP,
-    VALIDATE,
-    Peer,
-    Room,
-    add,
-    delete,
-    extended,
-    get,
-    held,
-    i64,
-    length,
-    plain,
-    push,
-    set_,
-    wait,
-)
+from trystate.property_tests.adapters.our_store.wire import check
+from trystate.property_tests.support.stores.rooms import *
 
 SMALL = Limits(key_bytes=64, value_bytes=1024, keys_in_request=8, frame_bytes=4096, unsent_bytes=1 << 14)
 HUGE = U64.pack(1 << 62)
 
 
-def multi_set(count: int, size: int) -> bytes:
+def many(count: int, size: int) -> bytes:
     pairs = blobs(each for n in range(count) for each in (b"/%d" % n, bytes(size)))
     return plain(Query.MULTI_SET, U64.pack(count), pairs)
 
@@ -56,7 +47,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a huge list": (plain(Query.MULTI_SET, HUGE), "raise keys_in_request"),
     "a key in a list": (plain(Query.WAIT, U64.pack(2), blob(KEY), U64.pack(65)), "raise key_bytes or value_bytes"),
     "a value in a list": (plain(Query.MULTI_SET, U64.pack(1), blob(KEY), HUGE), "raise key_bytes or value_bytes"),
-    "a frame": (multi_set(8, 600), "raise frame_bytes"),
+    "a frame": (many(8, 600), "raise frame_bytes"),
     "an appended value": (plain(Query.APPEND, blob(KEY), blob(bytes(600))) * 2, "raise value_bytes"),
 }
 
@@ -79,7 +70,7 @@ def test_only_the_client_that_breaks_a_limit_is_closed_and_logged(broken: bytes,
 def test_a_request_exactly_at_a_limit_is_served() -> None:
     room = Room(SMALL)
     peer, key = room.peer(), b"k" * 64
-    peer(set_(key, bytes(1024)) + multi_set(8, 300))
+    peer(set_(key, bytes(1024)) + many(8, 300))
     answer = peer(plain(Query.MULTI_GET, counted([key] * 2 + [b"/0"] * 6)))
     assert answer == blobs([bytes(1024)] * 2 + [bytes(300)] * 6)
     assert room.log == []
@@ -321,3 +312,89 @@ def test_without_the_proof_only_little_may_be_sent_and_not_for_long() -> None:
     slow(HELLO)
     room.pass_time(5.1)
     assert slow.closed
+
+
+FEW, MANY = 8, 1024
+
+
+def cost(function: Callable[[], object]) -> tuple[int, int]:
+    """The number of lines of Python that the function runs, and the peak of bytes that it allocates."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    tracemalloc.start()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        tracemalloc.reset_peak()
+        held_before = tracemalloc.get_traced_memory()[0]
+        function()
+        peak = tracemalloc.get_traced_memory()[1] - held_before
+    finally:
+        sys.settrace(before)
+        tracemalloc.stop()
+    return lines, peak
+
+
+CROWDS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
+    "poppers, and a push": (lambda n: xpop(-1, KEY), push(KEY, b"e")),
+    "poppers with timeouts, and a push": (lambda n: xpop(60_000, KEY), push(KEY, b"e")),
+    "torch's poppers, and a push": (lambda n: wait(KEY), push(KEY, b"e")),
+    "poppers, and a value of that name": (lambda n: xpop(-1, KEY), set_(KEY, b"v") + delete(KEY)),
+    "readers, and an element of that name": (lambda n: xget(-1, KEY), push(KEY, b"e") + pop(KEY)),
+    "waits for several keys, and one of them": (lambda n: wait(KEY, OTHER), set_(KEY, b"v") + delete(KEY)),
+    "waits for several keys, and an element": (lambda n: wait(KEY, OTHER), push(KEY, b"e") + pop(KEY)),
+    "reads of several keys, and one of them": (lambda n: xget(-1, KEY, OTHER), set_(KEY, b"v") + delete(KEY)),
+    "waits for other keys": (lambda n: wait(b"/%d" % n), set_(KEY, b"v") + delete(KEY)),
+    "watchers of other keys": (lambda n: watch(b"/%d" % n), set_(KEY, b"v") + delete(KEY)),
+    "arrivals at a barrier, and one more": (lambda n: barrier(KEY, 1 << 20), barrier(KEY, 1 << 20)),
+}
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_an_operation_costs_the_same_in_a_crowd_that_it_does_not_release(name: str) -> None:
+    blocked, action = CROWDS[name]
+
+    def costs(crowd: int) -> tuple[int, int]:
+        room = Room()
+        actor = room.peer()
+        for n in range(crowd):
+            room.peer()(blocked(n))
+        actor(set_(OTHER + b"!", b"") + check(KEY))  # creates the objects that are created only once
+        return cost(lambda: room.service.received(actor.session, action, room.now))
+
+    (few, little), (many, much) = costs(FEW), costs(MANY)
+    assert many <= 1.5 * few, f"{few} lines of Python beside {FEW} blocked clients, {many} beside {MANY}"
+    assert much <= little + 2 * KIB, f"{little} bytes beside {FEW} blocked clients, {much} beside {MANY}"
+
+
+# ---- unread bytes
+
+
+def test_watchers_that_do_not_read_share_one_event() -> None:
+    """Each watcher counts its unread bytes, but the bytes are in memory only once."""
+    size, crowd = 2 * MIB, 100
+    room = Room(Limits(unsent_bytes=4 * size, unsent_bytes_total=8 * size))
+    actor = room.peer()
+    watchers = [room.peer() for _ in range(crowd)]
+    for watcher in watchers:
+        watcher(watch(KEY))
+
+    request_ = set_(KEY, bytes(size))
+
+    def change() -> None:
+        room.service.received(actor.session, request_, room.now)
+        for watcher in watchers:  # the driver takes one piece, and the peer reads nothing
+            room.service.unsent(watcher.session, len(watcher.session.take_outgoing()))
+
+    _, peak = cost(change)
+    assert peak < 4 * size + crowd * 80 * KIB, f"{peak / size:.0f} times the value"
+    assert not any(watcher.closed for watcher in watchers)
+    for _ in range(4):  # each event has the old value and the new one
+        room.service.received(actor.session, request_, room.now)
+    assert all(watcher.closed for watcher in watchers), "each has its own limit"
+    assert held(room.service) == {"sessions": 1}

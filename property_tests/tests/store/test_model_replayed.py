@@ -22,8 +22,8 @@ from trystate.model.store.vocabulary import Edition
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
-from trystate.property_tests.adapters.our_store.frames import UNKNOWN
 from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp
+from trystate.property_tests.adapters.our_store.registers import UNKNOWN
 from trystate.property_tests.adapters.our_store.watches import LIMITS
 from trystate.property_tests.adapters.our_store.wire import Peer, set_
 from trystate.property_tests.adapters.torch_store.server import TorchServer

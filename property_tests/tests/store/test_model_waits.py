@@ -1,4 +1,4 @@
-"""The systems of waits and queues: what each edition violates, and that each property can be violated.
+"""The systems of the stores: what each edition violates, and that each property can be violated.
 
 Every property is checked on servers of ours with one mistake: a property that no mistake violates would be worthless.
 """
@@ -9,28 +9,33 @@ from typing import Any
 
 import pytest
 
-from trystate.model.errors import UsageError
-from trystate.model.language import Expr, SymbolicState, not_
+from trystate.model.language import Expr, SymbolicState, all_, not_
+from trystate.model.store import frames, registrations, startup
+from trystate.model.store.barriers import Barriers, Reply
+from trystate.model.store.barriers import Ours as OurBarriers
+from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Ours as OurQueues
 from trystate.model.store.queues import Queues
-from trystate.model.store.vocabulary import Edition, Waiter
+from trystate.model.store.registers import Ours as OurRegisters
+from trystate.model.store.registers import Registers
+from trystate.model.store.registrations import Registrations
+from trystate.model.store.startup import StartUps
+from trystate.model.store.vocabulary import Connection, Edition, Fragment, Registration, Serving, StartUp, Waiter
 from trystate.model.store.waits import Ours as OurWaits
 from trystate.model.store.waits import Seed, Waits
 from trystate.model.store.waits.fields import Answer as WaitAnswer
 from trystate.model.store.waits.properties import WRITES
+from trystate.model.store.watches import Ours as OurWatches
+from trystate.model.store.watches import Watches
+from trystate.model.store.watches.fields import Message
 from trystate.property_tests.support.mutants import altered
-from trystate.property_tests.support.pinned import model_tests, of_plan
-from trystate.property_tests.support.systems.changed import both, changed, puts, then, when
+from trystate.property_tests.support.pinned import Asked, Mutant, bare, model_tests, of_plan, report, violated
+from trystate.property_tests.support.systems.changed import before, both, changed, puts, then, when
 
 S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 ALL = ("drop", "freeze", "half_frame")
 ASKED = of_plan(Waits, Queues, most=200_000)
-
-
-def test_there_is_no_queue_in_the_oldest_edition() -> None:
-    with pytest.raises(UsageError, match=r"no edition .*SEED.*: it has TORCH, TRYSTATE"):
-        Queues(edition=SEED)
 
 
 # ---- waits
@@ -117,3 +122,292 @@ def test_every_step_but_the_writes_is_checked_to_change_no_key(edition: Edition)
     conditions = system.claim("only_writes_change_keys").conditions
     assert conditions is not None
     assert {*conditions} == {t.name for t in system.transitions} - {*WRITES}
+
+
+# ---- watches and barriers
+
+ONE_KEY, WATCHES = "client=2 key=1 writes=2", "client=2 key=1 writes=3"
+TWO_KEYS = "client=2 key=2 writes=2"
+ITS_KEYS = "client=1 key=2 writes=2"
+PAIR, TWICE = "client=2 world=2 rounds=1", "client=2 world=2 rounds=2"
+TRIO = "client=3 world=3 rounds=1"
+ALL_BARRIER_FAULTS = ("delete", "drop", "timeout", "write")
+TWICE_TOLD = "once_and_in_order callbacks_skip_nothing"
+LEFT, CLOSED = "nothing_is_left_behind", "nobody_is_closed_for_another"
+STRANGERS = f"{TWICE_TOLD} no_event_for_a_stranger {LEFT} {CLOSED}"
+COUNTED = "nobody_passes_before_all_are_in keys_stay_untouched"
+FAILED = "failures_change_nothing"
+DELETED = f"{COUNTED} {FAILED} a_full_barrier_opens enough_are_released only_arrivals_release the_released_return"
+# fmt: off
+COMPARED = (
+    Asked(Watches, SEED, "client=2 key=1 writes=1", 708, STRANGERS, ("leave", "newcomer")),
+    Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 217, "", ("slow",)),
+    Asked(Watches, TRYSTATE, ITS_KEYS, 466, "", ("another",)),
+    Asked(Barriers, TORCH, PAIR, 2021, DELETED, ALL_BARRIER_FAULTS),
+    Asked(Barriers, TRYSTATE, PAIR, 650, "", ALL_BARRIER_FAULTS),
+)
+OF_WATCHES = (
+    *COMPARED,
+    Asked(Watches, SEED, ITS_KEYS, 383, "", ("another",)),
+    Asked(Watches, TRYSTATE, TWO_KEYS, 13094, "", ("another",)),
+    Asked(Watches, TRYSTATE, "client=1 key=2 writes=3", 6516, "", ("another", "cancel")),
+    *of_plan(Watches, Barriers, most=200_000),
+)
+# fmt: on
+
+
+# ---- mutants
+
+
+all_fit = when(lambda self, s, client, key: all_(self.fits(s, j, key) for j in s.client))
+KeepsEntries = changed(OurWatches, "KeepsEntries", unlists=lambda *_: None)
+WaitsForReaders = changed(
+    OurWatches,
+    "WaitsForReaders",
+    takes=both(all_fit, OurWatches.takes),
+    change_nothing=then(OurWatches.change_nothing, all_fit),
+)
+# fmt: off
+AnswersNothing = altered("AnswersNothing", OurWatches, "register", "full = self.registers(s, client, key)",
+    "full = self.registers(s, client, key); s.messages[client].clear()")
+KeepsTheAnswered = altered("KeepsTheAnswered", OurBarriers, "release", "s.waiting[j] & ~out", "before.waiting[j]")
+# fmt: on
+
+
+def of_event(kind: Any) -> Any:
+    """Events have this kind."""
+
+    def announce(self: Any, s: S, key: Expr, _: Any, old: Any, new: Any) -> None:
+        OurWatches.announce(self, s, key, kind, old, new)
+
+    return announce
+
+
+OpensTooLate = changed(OurBarriers, "OpensTooLate", arrived=lambda self, s: OurBarriers.arrived(self, s) - 1)
+KeepsTheBroken = changed(
+    OurBarriers, "KeepsTheBroken", notice_end=both(when(lambda self, s, client: s.lost[client]), puts(lost=False))
+)
+CountsTheLate = changed(
+    OurBarriers,
+    "CountsTheLate",
+    run_out_of_time=both(
+        when(lambda self, s, client: s.waiting[client] & s.replies[client].is_empty),
+        lambda self, s, client: self.answer(s, client, Reply.TIMED_OUT),
+    ),
+)
+SwallowsTimeouts = changed(OurBarriers, "SwallowsTimeouts", raise_timeout=None)
+
+# fmt: off
+WRONG_WATCHES: tuple[Mutant, ...] = (
+    ("returned_means_registered", changed(OurWatches, "AcknowledgesOnly", register=then(OurWatches.register,
+        puts(listed=0))), ONE_KEY, ()),
+    ("every_change_is_on_its_way", altered("DeletesQuietly", OurWatches, "announce", "told & ~full,",
+        "told & ~full & (kind is not Sent.DELETED),"), ONE_KEY, ()),
+    ("once_and_in_order", altered("TellsTwice", OurWatches, "announce", "self.give_up(s, j, full)",
+        "self.give_up(s, j, full); s.messages[j].push(when=told & before.messages[j].is_empty, **event)"), ONE_KEY, ()),
+    ("callbacks_skip_nothing", altered("TellsOfTheLatest", OurWatches, "tells", "event = ",
+        "last = s.fork().messages[client]; s.messages[client].pop(when=last.is_full"
+        " & last.read(1, 'kind').isin(EVENTS)); event = "), ONE_KEY, ()),
+    ("kinds_fit_the_values", changed(OurWatches, "CallsEverythingAnUpdate", announce=of_event(Message.UPDATED)),
+        ONE_KEY, ()),
+    ("only_what_is_watched", altered("TellsOfAllKeys", OurWatches, "announce", "before.listed[j, key] > 0",
+        "before.listed[j, 0] + before.listed[j, 1] > 0"), TWO_KEYS, ()),
+    ("no_event_for_a_stranger", KeepsEntries, ONE_KEY, ("leave", "newcomer")),
+    ("nothing_is_left_behind", KeepsEntries, ONE_KEY, ("drop",)),
+    ("nothing_after_cancelling", changed(OurWatches, "GoesOnAfterCancelling", unregister=then(OurWatches.unregister,
+        puts(listed=1))), ONE_KEY, ("cancel",)),
+    ("waiters_are_woken", altered("WakesForSetOnly", OurWatches, "append", "APPENDED)", "APPENDED, wakes=False)"),
+        ONE_KEY, ("wait",)),
+    ("nobody_is_closed_for_another", altered("ClosesTheWriter", OurWatches, "put", "before = s.fork()",
+        "before = s.fork(); s.shut[client] = any_(~self.fits(s, j, key) for j in s.client)"), WATCHES, ()),
+    ("watch_key_returns", AnswersNothing, ONE_KEY, ()),
+    ("deadlock_freedom", AnswersNothing, ONE_KEY, ()),
+    ("another_watch_returns", changed(OurWatches, "RegistersOneKey", register=before(OurWatches.register,
+        when(lambda self, s, client, key: all_(s.listed[client, k] == 0 for k in s.key)))), ITS_KEYS, ("another",)),
+    ("events_reach_the_callback", changed(OurWatches, "ReadsWhenFull", run_callback=before(OurWatches.run_callback,
+        when(lambda self, s, client: s.messages[client].is_full))), ONE_KEY, ()),
+    ("the_lost_are_told", altered("LosesSilently", OurWatches, "notice_loss",
+        "s.watcher[client] = ite(self.watches(s, client), Watcher.LOST, s.watcher[client])", "pass"), ONE_KEY,
+        ("drop",)),
+    ("changes_are_answered", WaitsForReaders, WATCHES, ("slow",)),
+    ("nobody_passes_before_all_are_in", changed(OurBarriers, "CountsConnections", moves=lambda *_: None,
+        arrived=lambda self, s: s.waiting.count() + s.held.count()), PAIR, ("drop",)),
+    ("a_full_barrier_opens", OpensTooLate, TRIO, ()),
+    ("enough_are_released", OpensTooLate, TRIO, ()),
+    ("all_go_together", altered("ReleasesTheLast", OurBarriers, "release", "before.waiting[j] | own", "own"), PAIR, ()),
+    ("released_once", KeepsTheAnswered, TWICE, ()),
+    ("keys_stay_untouched", changed(OurBarriers, "LivesInAKey", count_in=then(OurBarriers.count_in, puts(key=1))),
+        PAIR, ()),
+    ("only_arrivals_release", changed(OurBarriers, "OpensForAKey", write_key=then(OurBarriers.write_key, lambda self,
+        s: self.release(s, True))), PAIR, ("write",)),
+    ("the_released_return", CountsTheLate, PAIR, ("timeout",)),
+    ("failures_change_nothing", CountsTheLate, PAIR, ("timeout",)),
+    ("nothing_is_left_behind", KeepsTheBroken, PAIR, ("drop",)),
+    ("timeouts_are_told", SwallowsTimeouts, PAIR, ("timeout",)),
+    ("deadlock_freedom", SwallowsTimeouts, PAIR, ("timeout",)),
+)
+# fmt: on
+
+
+TestWatches = model_tests(OF_WATCHES, WRONG_WATCHES, COMPARED)
+
+
+# ---- registrations
+
+# fmt: off
+REGISTRATIONS = (
+    Asked(Registrations, TRYSTATE, "thread=2", 27),
+    Asked(Registrations, TRYSTATE, "thread=3", 159),
+    Asked(Registrations, SEED, "thread=2", 33),
+    Asked(Registrations, SEED, "thread=3", 135),
+)
+# fmt: on
+DEPTHS = {SEED: (44, 12), TRYSTATE: (40, 8)}  # edges and depth with two threads
+
+
+WakesAny = altered("WakesAny", registrations.Ours, "acknowledge", "s.answers.head.thread == ord_(thread) + 1",
+    "s.call[thread] == Call.SENT")  # fmt: skip
+WithoutTheMutex = changed(registrations.Seed, "WithoutTheMutex", take_the_mutex=None, may_send=Registrations.may_send)
+KeepsTheMutex = changed(registrations.Seed, "KeepsTheMutex", returns=puts(call=Registration.RETURNED))
+# fmt: off
+OF_REGISTRATIONS = (
+    ("returned_means_registered", WithoutTheMutex, "thread=2", ()),
+    ("one_is_between", WithoutTheMutex, "thread=2", ()),
+    ("calls_return", KeepsTheMutex, "thread=2", ()),
+    ("deadlock_freedom", KeepsTheMutex, "thread=2", ()),
+)
+# fmt: on
+
+TestRegistrations = model_tests(REGISTRATIONS, OF_REGISTRATIONS, REGISTRATIONS)
+
+
+@pytest.mark.parametrize("edition", DEPTHS)
+def test_the_graph_is_of_this_size(edition: Edition) -> None:
+    found = report(Asked(Registrations, edition, "thread=2", 0)).exploration
+    assert (found.edges, found.depth) == DEPTHS[edition]
+
+
+def test_an_acknowledgement_of_ours_for_any_thread_is_caught() -> None:
+    assert "returned_means_registered" in violated(report(Asked(bare(WakesAny), TRYSTATE, "thread=2", 0)))
+
+
+# ---- frames and start-ups
+
+STRANGER = "only_the_validated_are_served"
+WRONGED, REMAINS = "who_keeps_the_rules_stays", "nothing_is_left_of_the_closed"
+EARLY, MISCOUNTED = "started_means_enough_are_counted", "only_the_start_up_counts"
+NEVER, ENDLESS = "enough_counted_means_started", "the_constructor_ends deadlock_freedom"
+FOUR = ("crash", "freeze", "overwrite", "stop")
+EVERY = ("again", *FOUR)
+# fmt: off
+OF_FRAMES = (
+    Asked(Frames, SEED, "connection=1", 15, STRANGER),
+    Asked(Frames, TORCH, "connection=1", 358, f"requests_are_whole {STRANGER} {WRONGED} {REMAINS}"),
+    Asked(Frames, TRYSTATE, "connection=1", 43, "", ("stop",)),
+    Asked(StartUps, SEED, "client=2", 27, EARLY),
+    Asked(StartUps, SEED, "client=3", 4331, f"{EARLY} {MISCOUNTED} {ENDLESS}", FOUR),
+    Asked(StartUps, TORCH, "client=2", 18),
+    Asked(StartUps, TORCH, "client=2", 31, ENDLESS, ("freeze",)),
+    Asked(StartUps, TORCH, "client=2", 47, f"{EARLY} {MISCOUNTED} {NEVER}", ("overwrite",)),
+    Asked(StartUps, TRYSTATE, "client=2", 411, "", EVERY),
+    Asked(StartUps, TRYSTATE, "client=3", 166, "", ("again",)),
+    *of_plan(Frames, StartUps),
+)
+# fmt: on
+
+
+def holds_nothing(self: Any, s: S) -> Any:
+    return all_(held == Fragment.NOTHING for held in s.held)
+
+
+WantsValidateWhole = changed(
+    frames.Ours,
+    "WantsValidateWhole",
+    begin_to_validate=both(
+        when(lambda self, s, connection: s.at[connection] == Connection.CONNECTING),
+        lambda self, s, connection: self.close(s, connection, breaks_a_rule=False),
+    ),
+)
+ServesStrangers = changed(
+    frames.Ours,
+    "ServesStrangers",
+    stranger_is_refused=both(
+        when(lambda self, s, connection: s.at[connection] == Connection.CONNECTING), puts(at=Connection.READY)
+    ),
+)
+LeavesThemOpen = changed(
+    frames.Ours,
+    "LeavesThemOpen",
+    finish=both(when(lambda self, s: s.serving == Serving.ENDING), puts(serving=Serving.ENDED)),
+)
+TakesAnyNumber = changed(
+    startup.Ours, "TakesAnyNumber", overwrite=lambda self, s, number: setattr(s, "counter", number)
+)
+WritesWhatItHas = changed(frames.Ours, "WritesWhatItHas", set_begins=then(frames.Ours.set_begins, frames.Ours.write))
+ReadsWithoutEnd = changed(startup.Ours, "ReadsWithoutEnd", counting_times_out=None)
+
+# fmt: off
+WRONG_FRAMES = (
+    ("requests_are_whole", WritesWhatItHas, "connection=1", ()),
+    ("nothing_is_undone", WritesWhatItHas, "connection=2", ()),
+    ("only_the_validated_are_served", ServesStrangers, "connection=1", ()),
+    ("who_keeps_the_rules_stays", WantsValidateWhole, "connection=1", ()),
+    ("nothing_is_left_of_the_closed", changed(frames.Ours, "ForgetsNothing", forget=lambda *_: None), "connection=1",
+        ()),
+    ("what_returned_has_happened", changed(frames.Ours, "AnswersFirst",
+        ask=then(frames.Ours.ask, puts(returned=True))), "connection=1", ("stop",)),
+    ("requests_are_served", changed(frames.Ours, "ReadsToTheEnd", is_free=holds_nothing), "connection=2", ()),
+    ("an_end_is_reached", changed(frames.Ours, "WaitsForHalves",
+        finish=before(frames.Ours.finish, when(holds_nothing))), "connection=1", ("end",)),
+    ("an_end_leaves_nothing", LeavesThemOpen, "connection=1", ("end",)),
+    ("deadlock_freedom", changed(frames.Ours, "NeverCleansUp", clean_up=None), "connection=1", ()),
+    ("started_means_enough_are_counted", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("only_the_start_up_counts", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("a_master_that_failed_serves_nobody", changed(startup.Ours, "ServesOn", fails=puts(phase=StartUp.FAILED)),
+        "client=2", ()),
+    ("a_constructor_that_failed_leaves_nothing", changed(startup.Ours, "KeepsItsConnection", closes=lambda *_: None),
+        "client=2", ()),
+    ("enough_counted_means_started", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("the_constructor_ends", ReadsWithoutEnd, "client=2", ("freeze",)),
+    ("deadlock_freedom", ReadsWithoutEnd, "client=2", ("freeze",)),
+)
+# fmt: on
+
+
+TestFrames = model_tests(OF_FRAMES, WRONG_FRAMES, [a for a in OF_FRAMES if a.states < 500])
+
+
+# ---- registers
+
+HALVES = "answers_are_those_of_one_moment multi_sets_are_seen_whole requests_are_whole"
+# fmt: off
+REGISTERS = (
+    Asked(Registers, SEED, "client=1 value=1", 62, "", ("drop",)),
+    Asked(Registers, TORCH, "client=1 value=1", 84, "requests_are_whole", ("drop",)),
+    Asked(Registers, TORCH, "client=2 value=1", 17792, HALVES),
+    Asked(Registers, TRYSTATE, "client=1 value=1", 82, "", ("drop",)),
+    Asked(Registers, TRYSTATE, "client=3 value=1", 199186, "", ("drop",)),
+    *of_plan(Registers, most=400_000),
+)
+# fmt: on
+
+
+# fmt: off
+SaysItIsStored = changed(OurRegisters, "SaysItIsStored", reply=lambda self, value, expected, desired, matches: desired)
+ComparesNothing = changed(OurRegisters, "ComparesNothing", is_match=lambda *_: not_(False))
+TakesHalves = changed(OurRegisters, "TakesHalves", takes_half=lambda self, s, value: self.stores(s, 1, value))
+NeverAnswers = changed(OurRegisters, "NeverAnswers", read_answer=None)
+OF_REGISTERS = (
+    ("answers_are_those_of_one_moment", ComparesNothing, "client=1", ()),
+    ("at_most_one_wins", ComparesNothing, "client=2", ()),
+    ("desired_means_it_is_there", SaysItIsStored, "client=1", ()),
+    ("failing_changes_nothing", ComparesNothing, "client=1", ()),
+    ("multi_sets_are_seen_whole", TakesHalves, "client=2 value=1", ()),
+    ("requests_are_whole", TakesHalves, "client=1 value=1", ("drop",)),
+    ("operations_return", NeverAnswers, "client=1 value=1", ()),
+    ("deadlock_freedom", NeverAnswers, "client=1 value=1", ()),
+)
+# fmt: on
+
+
+TestRegisters = model_tests(REGISTERS, OF_REGISTERS, [a for a in REGISTERS if a.states < 100])

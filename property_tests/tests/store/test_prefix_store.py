@@ -1,22 +1,41 @@
-"""PrefixStore: two prefixes never name one key, and a store shows no key of another prefix."""
+"""Stores in memory and under prefixes.
+
+Two prefixes never name one key, a change wakes exactly the threads that wait for it, and C++ finds the methods of the
+store below.
+"""
 
 from __future__ import annotations
 
+import gc
+import importlib
+import os
+import queue
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from torch.distributed import PrefixStore as TorchPrefixStore  # type: ignore[attr-defined]
+from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 
+from trystate import store as ours
+from trystate.impl.store.base import Event
 from trystate.impl.store.errors import ConnectionLost, LimitExceeded, NotANumber, StoreClosed
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.stores.files import AMPLE, opened
+from trystate.property_tests.support.stores.client.common import until
+from trystate.property_tests.support.stores.defects import defective, sound
+from trystate.property_tests.support.stores.files import AMPLE, SHORT, opened
 
 HOST = "127.0.0.1"
 TEXTS = st.text(alphabet="a/%25F", max_size=5)
@@ -25,6 +44,8 @@ dist: Any = torch.distributed  # its stubs lack most stores
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
+@example("a", "a/a", "a/a", "a")
+@example("a/a", "a", "a%2Fa", "a")
 def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, q: str, m: str) -> None:
     same = (p.removesuffix("/"), k) == (q.removesuffix("/"), m)
     assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == same
@@ -95,3 +116,161 @@ def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> 
     assert below.key_bytes is not None
     with pytest.raises(LimitExceeded):
         store.set("k" * below.key_bytes, "v")
+
+
+OURS, TORCH = "trystate.store", "torch.distributed"
+
+
+# ---- stores written in Python, used by C++
+
+
+class Plain(TorchStore):
+    """A store as a user would write it: only the methods that Python code calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self.values[key] = value if isinstance(value, bytes) else value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+    def num_keys(self) -> int:
+        return len(self.values)
+
+    def delete_key(self, key: str) -> bool:
+        return self.values.pop(key, None) is not None
+
+
+NOT_IMPLEMENTED = (RuntimeError, NotImplementedError)
+
+
+@pytest.mark.parametrize("kind", [
+    sound(ours.HashStore),
+    defective(Plain, "C++ keeps its own half alone: the methods are gone (pytorch/pytorch#120843)", *NOT_IMPLEMENTED),
+])  # fmt: skip
+def test_a_store_lives_as_long_as_cpp_has_it(kind: type[Any]) -> None:
+    held = TorchPrefixStore("p", kind())
+    gc.collect()
+    held.set("k", "v")
+    assert held.get("k") == b"v"
+
+
+@pytest.mark.parametrize("kind", [
+    sound(ours.HashStore),
+    defective(Plain, "C++ looks up deleteKey and getNumKeys", *NOT_IMPLEMENTED),
+])  # fmt: skip
+def test_cpp_finds_all_that_it_calls(kind: type[Any]) -> None:
+    store = kind()
+    held = TorchPrefixStore("p", store)
+    held.set("k", "v")
+    assert held.num_keys() == 1
+    assert held.delete_key("k")
+
+
+@pytest.mark.parametrize("operation", ["list_keys", "queue"])
+@pytest.mark.parametrize("library", [OURS, defective(TORCH, "C++ never calls them in Python", *NOT_IMPLEMENTED)])
+def test_a_prefix_of_a_store_in_python_has_all_its_operations(library: str, operation: str) -> None:
+    with ours.HashStore() as store:
+        held = importlib.import_module(library).PrefixStore("p", store)
+        if operation == "list_keys":
+            held.set("k", "v")
+            assert held.list_keys() == ["k"]
+        else:
+            held.queue_push("q", "1")
+            assert (held.queue_len("q"), held.queue_pop("q")) == (1, b"1")
+
+
+@pytest.fixture
+def store() -> Iterator[HashStore]:
+    with HashStore(AMPLE) as made:
+        yield made
+
+
+def waiters(store: HashStore) -> int:
+    with store._memory.lock:
+        return store._memory.contents.waiting.keys_waited
+
+
+def test_close_sends_home_who_waits_and_only_in_its_own_store(store: HashStore) -> None:
+    clone = store.clone()
+    with ThreadPoolExecutor() as pool:
+        waiting, arrived = pool.submit(clone.wait, ["k"], AMPLE), pool.submit(clone.barrier, "b", 2)
+        staying = pool.submit(store.get, "k")
+        until(lambda: waiters(store) == 2 and bool(store._memory.barriers.table))
+        clone.close()
+        for future in (waiting, arrived):
+            with pytest.raises(StoreClosed):
+                future.result(20)
+        assert store._memory.barriers.table == {}
+        store.set("k", "v")
+        assert staying.result(20) == b"v"
+    with pytest.raises(StoreClosed):
+        clone.get("k")
+
+
+def test_cpp_sets_the_timeout_that_python_uses(store: HashStore) -> None:
+    dist.PrefixStore("p", store).set_timeout(SHORT)
+    assert store.timeout == SHORT
+    store.set_timeout(timedelta(microseconds=1))
+    assert store.timeout == timedelta(milliseconds=1)
+
+
+KINDS = ("HashStore", "FileStore", "PrefixStore", "TCPStore")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[bytes | None] = []
+
+    def callback(event: Event) -> None:
+        told.append(event.new)
+        if len(told) == 1:
+            raise ValueError("the first one")
+
+    with opened(kind, tmp_path) as store:
+        store.watch_key("k", callback)
+        store.set("k", "1")
+        store.set("k", "2")
+        until(lambda: len(told) == 2)
+    assert told == [b"1", b"2"]
+    assert "the first one" in caplog.text
+
+
+def in_child(body: Callable[[], bool]) -> bool:
+    """Run the body in a forked child; returns whether it returns True in time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns because other threads run
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if body() else 1)
+    try:
+        until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as watched:
+        told: queue.SimpleQueue[object] = queue.SimpleQueue()
+        watch = watched.watch_key("k", told.put, on_lost=told.put)
+
+        def look() -> bool:
+            reason = told.get(timeout=AMPLE.total_seconds())
+            watched.watch_key("j", told.put)
+            watched.set("j", "1")
+            event = told.get(timeout=AMPLE.total_seconds())
+            return watch.lost and isinstance(reason, ConnectionLost) and isinstance(event, Event) and event.new == b"1"
+
+        assert in_child(look)
+        watched.set("k", "1")
+        event = told.get(timeout=AMPLE.total_seconds())
+        assert isinstance(event, Event)
+        assert not watch.lost

@@ -19,27 +19,9 @@ from trystate.impl.store.server.recording import (
 )
 from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
-from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, sent
+from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sent, sieges
 from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, judged, recorder
-from trystate.property_tests.support.stores.rooms import (
-    CANCEL,
-    Room,
-    barrier,
-    compare,
-    delete,
-    extended,
-    get,
-    i64,
-    multi_set,
-    plain,
-    pop,
-    push,
-    set_,
-    wait,
-    watch,
-    xget,
-)
-from trystate.property_tests.support.stores.sieges import mutated, requests, sieges
+from trystate.property_tests.support.stores.rooms import *
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 OURS, ABSENT, SLOT = b"trystate/job/state", b"\x00absent", b"/ft_rendezvous_barrier:job:slot_1"

@@ -122,7 +122,7 @@ def test_the_record_of_a_room_is_explained_as_one_of_its_key() -> None:
     assert (follower.problems, follower.version) == ([], 3)
 
 
-def a_finished_room_gives_way() -> None:
+def test_a_finished_room_gives_way_to_a_new_one() -> None:
     sink, made = recorder()
     room = Room(Limits(rooms=1), kind=partial(RecordingService, made))
     one, two, late, operator = (room.peer() for _ in range(4))
@@ -148,10 +148,6 @@ def a_finished_room_gives_way() -> None:
     assert full in late(ask(join("c"))), "a node may come back"
     room.pass_time(0.1)
     assert late(ask(join("c")))[:1] == OK and KEY in room.service.contents.values
-
-
-def test_a_finished_room_gives_way_to_a_new_one() -> None:
-    a_finished_room_gives_way()
 
 
 def test_a_proxy_hides_the_rooms_of_a_server() -> None:

@@ -1,9 +1,15 @@
-"""The server in a process and in a thread: a bad peer affects only itself, and the server ends cleanly."""
+"""The server in a process, in a thread, and as `trystate store serve`.
+
+A bad peer affects only itself, and the server ends cleanly. The command listens at the given address, prints it, names
+offenders, and ends with 0 on a signal.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,14 +22,17 @@ from typing import Any
 
 import pytest
 
+from trystate.__main__ import main
+from trystate.exits import Exit
+from trystate.impl.host.secret import SECRET_BYTES_MIN
 from trystate.impl.store.limits import MIB, Limits
+from trystate.impl.store.server import driver, embedding
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import alive
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, get, set_, wait
 from trystate.property_tests.support.stores.client.common import until
-
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+from trystate.property_tests.support.stores.recorded import Command
 
 
 @pytest.fixture(scope="module")
@@ -92,31 +101,24 @@ def served(port: int) -> bool:
         return False
 
 
-@LINUX
-def test_without_descriptors_newcomers_are_refused_and_others_served(tmp_path: Path) -> None:
-    errors = tmp_path / "errors"
-    program = f"ulimit -n 48; exec {sys.executable} -m trystate store serve --port 0"
-    with (
-        errors.open("w") as stderr,
-        subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
-        contextlib.ExitStack() as at_last,
-    ):
-        at_last.callback(process.kill)
-        assert process.stdout is not None
-        port = int(process.stdout.readline().split(",")[0].rsplit(":", 1)[1])
-        with Peer(port) as good:
-            peers = [Peer(port, validated=False) for _ in range(60)]
-            until(lambda: "cannot accept" in errors.read_text())
-            assert good.answers()
-            before = cpu_seconds(process.pid)
-            time.sleep(0.5)
-            assert cpu_seconds(process.pid) - before < 0.25, "it spins"
-            for peer in peers:
-                peer.close()
-            until(lambda: served(port))
-            assert good.answers()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+def test_without_descriptors_newcomers_are_refused_and_others_served() -> None:
+    limited = ("sh", "-c", 'ulimit -n 48; exec "$@"', "sh")
+    with Command("serve", "--connections", "20000", under=limited) as command, Peer(command.port) as good:
+        peers = [Peer(command.port, validated=False) for _ in range(60)]
+        assert peers[-1].closed()
+        assert good.answers()
+        before = cpu_seconds(command.process.pid)
+        time.sleep(0.5)
+        assert cpu_seconds(command.process.pid) - before < 0.25, "it spins"
+        for peer in peers:
+            peer.close()
+        until(lambda: served(command.port))
+        assert good.answers()
+        command.process.send_signal(signal.SIGTERM)
+        start, full = command.process.communicate(timeout=SECONDS)[1].splitlines()
+    assert command.process.returncode == 0
+    assert "the hard limit of open files is 48, and connections=20000 need more" in start
+    assert re.search(r"cannot accept: Too many open files, with \d+ connections; .* \(ulimit -n\)", full)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -217,7 +219,6 @@ if forked:
 time.sleep(60)"""
 
 
-@LINUX
 @pytest.mark.parametrize("forks", [False, True])
 def test_its_process_ends_when_the_parent_is_killed(forks: bool) -> None:
     """It also ends if a fork of the parent still has the pipe open."""
@@ -235,7 +236,6 @@ def test_its_process_ends_when_the_parent_is_killed(forks: bool) -> None:
                 os.kill(forked, signal.SIGKILL)
 
 
-@LINUX
 def test_the_server_process_has_no_inherited_descriptor_torch_or_numpy(tmp_path: Path) -> None:
     with (tmp_path / "stray").open("w") as stray:
         os.set_inheritable(stray.fileno(), True)
@@ -248,7 +248,6 @@ def test_the_server_process_has_no_inherited_descriptor_torch_or_numpy(tmp_path:
             assert not [name for name in ("torch", "numpy") if f"/{name}/" in mapped]
 
 
-@LINUX
 def test_a_signal_to_the_whole_group_is_the_parents_to_handle() -> None:
     with TCPStoreServer() as server:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -275,3 +274,96 @@ def test_a_peer_that_will_send_no_more_is_forgotten(loop: str, log: Lines) -> No
         waits.socket.shutdown(socket.SHUT_WR)
         assert waits.closed()
         until(lambda: served(server.port))
+
+
+def test_a_thread_that_does_not_start_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, ended = threading.Event(), threading.Event()
+
+    def late(*arguments: Any) -> None:
+        held.wait(SECONDS)
+        driver.serve(*arguments)
+        ended.set()
+
+    monkeypatch.setattr(embedding, "serve", late)
+    with pytest.raises(embedding.StartTimeout, match="thread did not start in time"):
+        TCPStoreServer(run_in="thread", start_seconds=0.1)
+    held.set()
+    assert ended.wait(SECONDS), "it begins too late, and ends at once"
+
+
+def test_a_thread_logs_to_whatever_stands_for_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(text)
+
+    for stream in (io.StringIO(), Broken()):  # without a descriptor, like a notebook's
+        monkeypatch.setattr(sys, "stderr", stream)
+        with TCPStoreServer(run_in="thread") as server, Peer(server.port, validated=False) as bad:
+            bad.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert bad.closed()
+        assert isinstance(stream, Broken) or "trystate store: 127.0.0.1:" in stream.getvalue()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal_and_exits_with_0(number: signal.Signals) -> None:
+    with Command("serve", "--value-bytes", "100") as served:
+        process, port = served.process, served.port
+        assert served.line == f"trystate store: listening on 127.0.0.1:{port}, for every client that can reach it\n"
+        with Peer(port) as peer, Peer(port) as offender:
+            address = "{}:{}".format(*offender.socket.getsockname())
+            offender.send(set_(b"/k", b"v" * 101))
+            assert offender.closed()
+            assert peer.answers()
+            process.send_signal(number)
+            assert process.wait(SECONDS) == Exit.OK
+            assert peer.closed()
+        out, err = process.communicate()
+    line = rf"trystate store: {re.escape(address)}: closed: SET .*101 bytes exceeds 100; .*value_bytes\n"
+    assert out == "" and re.fullmatch(line, err)
+
+
+def secret_file(folder: Path, content: bytes = b"s" * SECRET_BYTES_MIN + b"\n", mode: int = 0o600) -> Path:
+    path = folder / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """The command's line on stderr; it ends with exit code 2 and does not listen."""
+    assert main(["store", "serve", *options]) == Exit.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"trystate: [^\n]+\n", err)
+    return err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "192.0.2.1", "--port", "0"], "give an address of this machine"),
+        (["--port", "65536"], "'65536' is not a port"),
+        (["--port", "x"], "'x' is not a port"),
+        (["--key-bytes", "0"], "'0' is not a whole number of at least 1"),
+        (["--half-sent-seconds", "-1"], "'-1' is not a number above 0"),
+        (["--frame-bytes", "10"], "the limit frame_bytes is 10"),
+        (["--secret-file", "/nowhere/secret"], "cannot read the secret in /nowhere/secret: No such file"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, *options)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"\n", 0o600, "is empty; make one: (umask 077; openssl"),
+        (b"short\n", 0o600, f"has 5 bytes, fewer than {SECRET_BYTES_MIN}"),
+        (b"s" * 32, 0o644, "is open to every user of this machine: chmod o-rw"),
+        (b"s" * 32, 0o602, "is open to every user of this machine: chmod o-rw"),
+    ],
+)
+def test_a_secret_that_protects_nothing_is_refused(
+    content: bytes, mode: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, "--secret-file", str(secret_file(tmp_path, content, mode)))

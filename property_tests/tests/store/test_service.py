@@ -1,6 +1,7 @@
 """The store's server without sockets: the tests send bytes, receive bytes, and set the time.
 
 A waiting client gets its keys, values and elements once and in time. No table has an entry of a client that has left.
+Any bytes from several strangers, cut anywhere: the service remains right, bounded and in step.
 """
 
 from __future__ import annotations
@@ -10,33 +11,27 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trystate.impl.store.contents import contents as contents
+from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
+from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, FastPath, by_frame
+from trystate.impl.store.server.half_sent import HalfSent
+from trystate.impl.store.server.service import Service
 from trystate.impl.store.wire import TOKEN_BYTES, U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
-from trystate.property_tests.support.stores.rooms import (
-    KEY,
-    OK,
-    OTHER,
-    VALIDATE,
-    Room,
-    delete,
-    extended,
-    get,
-    held,
-    i64,
-    plain,
-    push,
-    set_,
-    wait,
-    xbarrier,
-    xget,
-    xpop,
+from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.support.stores.besieged import (
+    QUICK,
+    Step,
+    besiege,
+    encode,
+    requests,
+    sieges,
 )
-from trystate.property_tests.support.stores.sieges import requests
+from trystate.property_tests.support.stores.rooms import *
 
 # ---- torch's nineteen requests
 
@@ -91,19 +86,6 @@ def test_however_the_bytes_are_cut_the_replies_are_the_same(sent: list[bytes], d
     assert outcome([memoryview(piece) for piece in cut(stream, places)]) == once
 
 
-@given(requests(), st.data())
-def test_a_request_that_does_not_arrive_whole_leaves_nothing(request: bytes, data: st.DataObject) -> None:
-    room = Room()
-    peer, other = room.peer(), room.peer()
-    part = request[: data.draw(st.integers(0, len(request) - 1))]
-    assert peer(part) == b""
-    assert other(plain(Query.GETNUMKEYS)) == i64(0)
-    peer.leave()
-    other.leave()
-    assert (room.service.contents.values, room.service.contents.queues) == ({}, {})
-    assert held(room.service) == {}
-
-
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from trystate.impl.store.server import parsing
@@ -149,21 +131,10 @@ def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
         waiter(xget(300_000, KEY))
         actor(set_(KEY, b"") + delete(KEY))
         assert waiter() == OK + blob(b"")
-    assert len(room.service.alarm.deadlines._heap) < 100
+    assert len(room.service.blocking.deadlines._heap) < 100
     room.pass_time(301.0)
     assert waiter() == b""
     assert room.service.alarm.at is None
-
-
-def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> None:
-    room = Room()
-    waiter, other, _ = room.trio()
-    waiter(wait(KEY))
-    waiter(get(OTHER))
-    assert waiter.closed
-    assert "one connection for each thread" in room.log[0]
-    assert not other.closed
-    assert held(room.service) == {"sessions": 2}
 
 
 # ---- leaving
@@ -175,3 +146,53 @@ def test_a_token_of_another_length_is_refused(token: bytes) -> None:
     peer = room.peer()
     assert peer(xbarrier(-1, KEY, 1, token))[0] == Status.REFUSED
     assert held(room.service) == {"sessions": 1}
+
+
+@given(st.binary(max_size=600))
+def test_no_bytes_at_all_bring_it_down_or_out_of_step(siege: bytes) -> None:
+    besiege(siege)
+
+
+def _besiege(siege: list[Step]) -> None:
+    besiege(encode(siege))
+
+
+@given(sieges)
+def test_requests_whole_wrong_and_cut_off_bring_it_down_neither(siege: list[Step]) -> None:
+    _besiege(siege)
+
+
+@given(sieges)
+def test_behind_a_secret_strangers_change_nothing(siege: list[Step]) -> None:
+    room = besiege(encode(siege), secret=b"unknown to them")
+    assert (room.service.contents.values, room.service.contents.queues) == ({}, {})
+
+
+# ---- mutants
+
+
+def _no_limit_for_short_requests(patch: pytest.MonkeyPatch) -> None:
+    for query, strict in [*FAST_PATHS.items()]:
+
+        def lenient(service: Service, *request: Any, strict: FastPath = strict) -> int:
+            service.limits, limits = Limits(), service.limits
+            try:
+                return strict(service, *request)
+            finally:
+                service.limits = limits
+
+        patch.setitem(FAST_PATHS, query, lenient)
+
+
+MUTANTS: dict[str, Mutant] = {
+    "the bytes of half a request count for ever": rewritten(HalfSent.end, "self.bytes -= session.half_bytes", "pass"),
+    "a short request has no limit": _no_limit_for_short_requests,
+    "any text is a number": replaced(contents, "number", lambda key, text: int(text)),
+    "a deleted key still counts": replaced(Waiting, "vanished", lambda self, key: None),
+    "a wait of a connection that is gone stays": replaced(Waiting, "withdraw", lambda self, wait: None),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_siege_finds_a_mutant(name: str) -> None:
+    assert not survives(MUTANTS[name], settings(QUICK)(given(sieges)(_besiege)))

@@ -6,7 +6,6 @@ time, which can pass by itself on a busy machine. So these tests are nightly, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,9 +15,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.impl.store.client import startup as starting
 from trystate.impl.store.tcp import TCPStore
-from trystate.model.store import startup
 from trystate.model.store.startup import StartUps
-from trystate.model.store.vocabulary import Edition, StartUp
+from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.our_store.conformance import (
     OUR_START_UPS,
     TORCHS_START_UPS,
@@ -31,7 +29,6 @@ from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, examples
-from trystate.property_tests.support.systems.changed import both, changed, puts, when
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 pytestmark = pytest.mark.skipif(not NIGHTLY, reason="timeouts of real time: under HYPOTHESIS_PROFILE=nightly")
@@ -64,38 +61,6 @@ def test_constructors_and_a_larger_model_agree_on_random_runs(case: Case) -> Non
 def disagree(system: StartUps) -> bool:
     with ExitStack() as stack:
         return bool(replay_every_edge(system, StartUpsSubject(system, stack), stop_after=1).disagreements)
-
-
-# ---- mutants of the model
-
-
-MUTANTS = (
-    changed(startup.Torch, "CountsNobody", plus_one=lambda self, number: number),
-    changed(
-        startup.Torch,
-        "SeesAllAtOnce",
-        see_all=both(when(lambda self, s, client: s.phase[client] == StartUp.WAITING), puts(phase=StartUp.STARTED)),
-    ),
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_of_the_model_is_found_out(mutant: Callable[..., StartUps]) -> None:
-    assert disagree(mutant(edition=TORCH, client=2))
-
-
-def test_torch_is_not_taken_for_ours_nor_ours_for_torchs() -> None:
-    """A stranger sets init/: our server closes its connection, and torch's does not."""
-
-    class Swapped(StartUpsSubject):
-        def __init__(self, system: StartUps, stack: ExitStack) -> None:
-            super().__init__(system, stack)
-            self._is_torchs = not self._is_torchs
-
-    for edition in (TORCH, TRYSTATE):
-        system = StartUps(edition=edition, client=2, faults=("overwrite",))
-        with ExitStack() as stack:
-            assert replay_every_edge(system, Swapped(system, stack), stop_after=1).disagreements
 
 
 # ---- mutants of our client

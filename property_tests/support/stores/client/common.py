@@ -1,4 +1,4 @@
-"""Shared by these tests: time limits, a peer that is not a store, and every operation once."""
+"""Shared by the tests of clients: time limits, servers, a peer that is not a store, and every operation once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from trystate.impl.store.client import codec
 from trystate.store import TCPStore
 
 from ....adapters.our_store.wire import received
-from .servers import KINDS
+from ....adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 
 SHORT = timedelta(milliseconds=200)
 # torch's servers look up the name of each new peer; a lost datagram of the look-up delays every client by 5 s.
 AMPLE = timedelta(seconds=20)
 LATE_SECONDS = 3.0  # delay after a timeout on a busy machine, including the grace of 0.25 s
 HOST = "127.0.0.1"
+SERVERS: dict[str, type[Server]] = {kind.kind: kind for kind in (OurServer, TorchServer, TorchLegacyServer)}
+KINDS = tuple(SERVERS)
 
 
 @contextmanager
@@ -106,3 +108,13 @@ def greet(connection: socket.socket, answer: bytes = AGREED) -> None:
     connection.sendall(GREETED)
     received(connection, len(codec.HELLO))
     connection.sendall(answer)
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """The server is stopped until the block ends; its connections remain open."""
+    server.freeze()
+    try:
+        yield
+    finally:
+        server.thaw()

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
-from trystate.property_tests.support.stores.client.common import AMPLE, HOST
-from trystate.property_tests.support.stores.client.servers import KINDS
+from trystate.property_tests.support.stores.client.common import AMPLE, HOST, KINDS
 from trystate.store import TCPStore
 
 
