@@ -240,7 +240,9 @@ class OurJobs(Jobs):
 
     def close(self, n: int, verdict: str) -> None:
         self.stage.actors = []
-        self.stage.play(self.engines[n].close("its agent has ended", verdict))
+        closing = self.stage.start(self.engines[n].close("its agent has ended", verdict))
+        self.stage.run()
+        assert closing.ended
 
     def store(self) -> tuple[Mark, bool, Collection[int]]:
         state = self.stage.state
