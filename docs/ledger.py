@@ -57,9 +57,11 @@ are not drawn. The [searches](verdicts.md) and [proofs](proofs.md) are about all
 
 def page() -> str:
     """The text of the page."""
-    entries = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
+    kept = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
+    entries, drawn = ([one for one in kept if ("mutants" in one) is wanted] for wanted in (False, True))
     texts = tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
-    return "".join((HEAD, _campaigns(entries), _faults(entries), _findings(entries, texts), _defects(texts["defect"])))
+    parts = (_campaigns(entries), _faults(entries), _findings(entries, texts), _mutants(drawn, texts["mutant"]))
+    return "".join((HEAD, *parts, _defects(texts["defect"])))
 
 
 def _together(entries: Iterable[dict[str, Any]], names: Iterable[str]) -> Tally:
@@ -144,6 +146,32 @@ def _findings(entries: list[dict[str, Any]], texts: dict[str, Any]) -> str:
     text += ", ".join(f"{what} {n:,}" for what, n in sorted(others.items())) + ".\n" if others else "none.\n"
     text += "\nFindings that the cases do not meet, with the fault or the schedule that they lack:\n\n"
     return text + row("finding", "lacks") + row("---", "---") + missing
+
+
+def _mutants(entries: list[dict[str, Any]], judgements: list[dict[str, str]]) -> str:
+    text = (
+        "\n## Mutants\n\nHow many small changes of the code its tests notice. `python tools/mutation.py` draws a "
+        "sample of the mutants of a folder that cosmic-ray generates. With each it runs the quick tests that are "
+        "nearest to the module by imports; if none of them fails, it runs all tests of the folder, the nearest first, "
+        "within a limit of time. With `--commit` it repeats a row and continues it.\n\n"
+    )
+    text += row("folder", "commit, day", "drawn", "generated", "caught by quick tests", "by all tests", "survive")
+    text += row("---", "---", *["--:"] * 5)
+    judged, left, cut = {one["place"]: one for one in judgements}, "", 0
+    for entry in entries:
+        found = entry["mutants"]
+        quick, both = (sum(bool(one[stage]) for one in found) for stage in ("quick", "all"))
+        folder, of = entry["kind"].removeprefix("mutants of "), f"{entry['commit']}, {entry['date']}"
+        text += row(folder, of, len(found), f"{entry['generated']:,}", quick, both, len(found) - both)
+        for one in found:
+            if not one["all"]:
+                cut += one["all"] is None
+                judgement, change = judged.get(one["place"], {}), "<br>".join(f"`{line}`" for line in one["change"])
+                test = f"noticed by `{judgement['kept_out']}`" if "kept_out" in judgement else "open"
+                left += row(one["place"], change.replace("|", "\\|"), judgement.get("equivalent", test))
+    text += f"\nFor {cut} of the survivors not all tests have run: the limit came, or they were judged before. "
+    text += "Each survivor is equivalent, for the reason in its row, or a test was added or made stricter for it:\n\n"
+    return text + row("place", "change", "judgement") + row("---", "---", "---") + left
 
 
 def _defects(defects: list[dict[str, Any]]) -> str:

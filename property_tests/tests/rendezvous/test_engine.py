@@ -62,6 +62,8 @@ def test_a_newcomer_waits_for_the_scale_up_interval_and_no_longer() -> None:
     stage, engine, joined, newcomer = held_back(True, 1.0)
     assert tokens(state_of(stage).waiting) == ["token-2"]
     assert engine.standing(joined, stage.state, stage.now) is Standing.CURRENT
+    full = replace(state_of(stage), settings=settings(1, 2))
+    assert (engine._has_room(stage.state), engine._has_room(full)) == (True, False)
     assert state_of(stage).round == 0 and not newcomer.ended, "its join timeout of 30 s begins after the interval"
     stage.run(3.0)
     state = state_of(stage)

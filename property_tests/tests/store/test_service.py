@@ -21,6 +21,7 @@ from trystate.property_tests.support.stores.rooms import (
     KEY,
     OK,
     OTHER,
+    STOP,
     VALIDATE,
     Room,
     delete,
@@ -29,6 +30,7 @@ from trystate.property_tests.support.stores.rooms import (
     held,
     i64,
     plain,
+    pop,
     push,
     set_,
     wait,
@@ -123,6 +125,13 @@ def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.Mo
     assert b"".join(peer(frame[n : n + piece]) for n in range(0, len(frame), piece)) == b"\x01"
     assert sum(read) == count
     assert len(read) <= len(frame) // piece + 2
+
+
+def test_a_pop_from_another_queue_gives_back_the_reserved_element() -> None:
+    reserving, actor, _ = Room().trio()
+    actor(push(KEY, b"first"))
+    assert reserving(wait(KEY) + pop(OTHER)) == STOP + i64(0)
+    assert actor(pop(KEY)) == i64(1) + blob(b"first")
 
 
 # ---- extensions that wait
