@@ -31,11 +31,12 @@ AREAS = "RASPG"  # the letters of the findings of torch
 
 
 def campaigns() -> str:
-    """The campaigns, their faults and findings, and our own defects."""
-    entries = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
+    """The campaigns, their faults and findings, mutants, limits, and our own defects."""
+    kept = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
+    entries, drawn = ([one for one in kept if ("mutants" in one) is wanted] for wanted in (False, True))
     texts = tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
-    parts = _totals(entries), _campaigns(entries), _faults(entries), _findings(entries, texts), _limits(texts["limit"])
-    return "".join((*parts, _defects(texts["defect"])))
+    parts = (_totals(entries), _campaigns(entries), _faults(entries), _findings(entries, texts))
+    return "".join((*parts, _mutants(drawn, texts["mutant"]), _limits(texts["limit"]), _defects(texts["defect"])))
 
 
 def _together(entries: Iterable[dict[str, Any]], names: Iterable[str]) -> Tally:
@@ -137,6 +138,32 @@ def _limits(limits: list[dict[str, str]]) -> str:
     text += "reaches the limit, and checks that each acknowledged write is kept. On two busy cores:\n\n"
     text += row("limit", "what happens") + row("---", "---")
     return text + "".join(row(one["reached"], one["found"]) for one in limits)
+
+
+def _mutants(entries: list[dict[str, Any]], judgements: list[dict[str, str]]) -> str:
+    text = (
+        "\n## Mutants\n\nHow many small changes of the code its tests notice. `python tools/mutation.py` draws a "
+        "sample of the mutants of a folder that cosmic-ray generates. With each it runs the quick tests that are "
+        "nearest to the module by imports; if none of them fails, it runs all tests of the folder, the nearest first, "
+        "within a limit of time. With `--commit` it repeats a row and continues it.\n\n"
+    )
+    text += row("folder", "commit, day", "drawn", "generated", "caught by quick tests", "by all tests", "survive")
+    text += row("---", "---", *["--:"] * 5)
+    judged, left, cut = {one["place"]: one for one in judgements}, "", 0
+    for entry in entries:
+        found = entry["mutants"]
+        quick, both = (sum(bool(one[stage]) for one in found) for stage in ("quick", "all"))
+        folder, of = entry["kind"].removeprefix("mutants of "), f"{entry['commit']}, {entry['date']}"
+        text += row(folder, of, len(found), f"{entry['generated']:,}", quick, both, len(found) - both)
+        for one in found:
+            if not one["all"]:
+                cut += one["all"] is None
+                judgement, change = judged.get(one["place"], {}), "<br>".join(f"`{line}`" for line in one["change"])
+                test = f"noticed by `{judgement['kept_out']}`" if "kept_out" in judgement else "open"
+                left += row(one["place"], change.replace("|", "\\|"), judgement.get("equivalent", test))
+    text += f"\nFor {cut} of the survivors not all tests have run: the limit came, or they were judged before. "
+    text += "Each survivor is equivalent, for the reason in its row, or a test was added or made stricter for it:\n\n"
+    return text + row("place", "change", "judgement") + row("---", "---", "---") + left
 
 
 def _defects(defects: list[dict[str, Any]]) -> str:

@@ -390,6 +390,7 @@ def test_workers_that_fail_begin_again_as_often_as_they_may() -> None:
     once = config("once")
     once.max_restarts = 1
     assert launch(once, "sh", ["-c", SAYS]) == {0: None, 1: None}
+    assert once.run_id == "once"
     with pytest.raises(ChildFailedError, match="false FAILED") as failed:
         launch(config("never"), "false", [])
     assert failed.value.failures.keys() == {0, 1}

@@ -194,6 +194,16 @@ def test_a_number_of_a_session_that_another_process_leads_by_now_is_spared() -> 
     assert found == {5: [1, 2, 3], 6: [3]}
 
 
+def test_a_process_with_the_number_of_an_ended_one_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    me, killed = look(os.getpid()), list[tuple[int, int]]()
+    assert me is not None
+    monkeypatch.setattr(os, "kill", lambda *args: killed.append(args))
+    watchdog.kill(me._replace(start=me.start + 1))
+    assert killed == []
+    watchdog.kill(me)
+    assert killed == [(me.pid, signal.SIGKILL)]
+
+
 def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
     with guarded() as dog:
         dog.renew(elapsed() + 0.3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited
-from trystate.model.checker.explicit.visited import Recent
+from trystate.model.checker.explicit.visited import NextLevel, Recent, Successors
 from trystate.model.checker.kernel import Kernel
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import rewritten, survivors
@@ -155,3 +155,25 @@ def test_each_chunk_has_a_table_that_no_other_has() -> None:
     assert isinstance(one, Recent) and one is not other
     visited.recent.append(one)
     assert visited.table() is one
+
+
+def two_states() -> tuple[explicit.ExplicitEngine, visited.Columns]:
+    kernel = Kernel(TwoPhaseCommit(rm=2))
+    engine = explicit.ExplicitEngine(kernel, MANY)
+    return engine, engine.layout.pack([tuple(getattr(c.sort, end) for c in kernel.cells) for end in ("high", "low")])
+
+
+def test_a_chunk_drops_the_successors_that_its_table_has_from_another() -> None:
+    (engine, columns), recent = two_states(), Recent()
+    for new in (2, 0):
+        gathered = Successors(engine.layout, recent)
+        gathered.add(columns)
+        assert len(gathered.finish()[0]) == new
+
+
+@pytest.mark.parametrize(("room", "counted"), [(1, 2), (9, 0)])
+def test_near_the_limit_alone_a_small_batch_is_compared_at_once(room: int, counted: int) -> None:
+    engine, columns = two_states()
+    following = NextLevel(engine.layout, engine.visited, room, engine._workers)
+    following.add(engine.layout.sort_unique(engine.layout.joined([columns])))
+    assert (following.count, following.waiting) == (counted, 2 - counted)

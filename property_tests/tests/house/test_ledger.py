@@ -27,6 +27,12 @@ def texts() -> dict[str, Any]:
     return tomllib.loads((DOCS / "ledger.toml").read_text(encoding="utf-8"))
 
 
+def entries(mutants: bool = False) -> list[dict[str, Any]]:
+    """The entries of campaigns, or of samples of mutants."""
+    found = json.loads((DOCS / "ledger.json").read_text(encoding="utf-8"))
+    return [entry for entry in found if ("mutants" in entry) is mutants]
+
+
 def test_the_page_is_made_from_its_files() -> None:
     argv = [sys.executable, str(DOCS / "ledger.py"), "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -34,7 +40,7 @@ def test_the_page_is_made_from_its_files() -> None:
 
 
 def test_an_entry_is_of_a_kind_and_its_sums_are_right() -> None:
-    for entry in json.loads((DOCS / "ledger.json").read_text(encoding="utf-8")):
+    for entry in entries():
         tally = Tally.of({name: entry[name] for name in Tally.__dataclass_fields__})
         assert entry["kind"] in kinds()
         assert sum(stop - first for first, stop in entry["done"]) == tally.seeds > 0
@@ -44,8 +50,7 @@ def test_an_entry_is_of_a_kind_and_its_sums_are_right() -> None:
 def test_a_finding_that_no_case_meets_lacks_something_that_is_named() -> None:
     lacks, numbers = texts()["lacks"], {finding.number for finding in registry.findings().values()}
     assert lacks.keys() <= numbers and not lacks.keys() & FINDINGS.keys()
-    entries = json.loads((DOCS / "ledger.json").read_text(encoding="utf-8"))
-    met = {number for entry in entries for number in entry["shown"]}
+    met = {number for entry in entries() for number in entry["shown"]}
     assert not met & lacks.keys()
 
 
@@ -53,11 +58,20 @@ def test_a_defect_has_a_test_or_a_campaign_that_exists() -> None:
     for defect in texts()["defect"]:
         assert re.fullmatch("[0-9a-f]{8}", defect["mended"])
         for kept in defect["kept_out"]:
-            path, _, test = kept.partition("::")
-            if test:
-                assert f"def {test}(" in (TESTS / path).read_text(encoding="utf-8"), kept
-            else:
-                assert kept.removeprefix("trystate simulate ") in kinds(), kept
+            assert is_test(kept) or kept.removeprefix("trystate simulate ") in kinds(), kept
+
+
+def is_test(name: str) -> bool:
+    path, _, test = name.partition("::")
+    return test != "" and f"def {test}(" in (TESTS / path).read_text(encoding="utf-8")
+
+
+def test_a_mutant_that_survives_is_equivalent_or_noticed_by_a_test() -> None:
+    left = [one["place"] for entry in entries(mutants=True) for one in entry["mutants"] if not one["all"]]
+    judged = {one.pop("place"): one for one in texts()["mutant"]}
+    assert sorted(left) == sorted(judged)
+    for place, judgement in judged.items():
+        assert judgement.get("equivalent") or is_test(judgement["kept_out"]), place
 
 
 def test_the_kinds_of_the_checkout_are_named() -> None:

@@ -85,7 +85,10 @@ def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, sea
 def test_a_newcomer_waits_for_the_interval_beyond_its_deadline_and_does_not_spin() -> None:
     agreed = replace(SETTINGS, max_nodes=3, keep_alive_interval=5.0, scale_up_interval=100.0)
     there = replace(state(complete=True, participants=(participant(),), waiting=(participant("c"),)), settings=agreed)
-    joining = Engine(participant("c"), agreed, draw=float, life="life").join(30.0)
+    engine = Engine(participant("c"), agreed, draw=float, life="life")
+    full = replace(there, settings=replace(agreed, max_nodes=1))
+    assert (engine._has_room(there), engine._has_room(full)) == (True, False)
+    joining = engine.join(30.0)
     next(joining)
     for now in (0.0, 131.0):
         beat = joining.send(Seen(there, now))

@@ -159,6 +159,8 @@ def test_an_empty_endpoint_of_several_nodes_is_refused(monkeypatch: pytest.Monke
 def test_an_endpoint_that_other_machines_cannot_reach_is_known(where: str, is_local: bool) -> None:
     """A name that this machine's resolver maps to 127.0.1.1 may mean another address elsewhere."""
     assert bool(meeting_place.local(with_endpoint(where))) is is_local
+    for low, then in ((1, "begins alone"), (2, "waits for 2 nodes")):
+        assert (then in meeting_place.warning(with_endpoint(where, low))) is is_local
     assert meeting_place.local(with_endpoint(where, 1, 1)) == "", "a job of one node needs no other machine"
     assert meeting_place.local(with_endpoint(where, store_type="memory")) == ""
 

@@ -79,6 +79,18 @@ def test_decisions_are_reported_with_the_node_that_made_them() -> None:
     assert room.decisions[2][1].details == {"nodes": ["node1_101_0", "node2_102_0"], "silent_seconds": 15.0}
 
 
+def test_a_spare_that_leaves_changes_nothing_for_another_spare() -> None:
+    room, agreed = begun(2, 2), settings(2, 2)
+    for k in (2, 3):
+        room.request(f"c{k}", sent(k, JOIN, agreed), 0.0)
+    room.request("c0", sent(0, JOIN, agreed, join=2, of=("life-1", 0), flags=FAILED | messages.LEASED), 0.0)
+    room.notices.clear()
+    room.request("c2", sent(2, LEAVE, agreed), 0.0)
+    state = room.state
+    assert state is not None and (len(state.spares), state.seats, state.complete) == (1, 0, False)
+    assert not room.notices
+
+
 def test_an_operator_reads_the_state_and_the_sentences_of_nodes() -> None:
     room = Room(lambda: "life")
     assert (ask(room, LOOK), ask(room, WHY)) == (b"", b"")

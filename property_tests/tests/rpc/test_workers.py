@@ -11,13 +11,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from math import inf
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import torch
 
-from trystate.impl.rpc import agent, arena, futures
+from trystate.impl.rpc import agent, arena, deadline_timer, futures, pool
 from trystate.impl.rpc.connection import Connection
+from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.futures import RpcFuture
@@ -285,6 +287,12 @@ def test_a_function_that_is_not_there_is_refused_by_name(three: list[Invocations
         three[A].sync(B, "math:" + "x" * 2000, (), None, None)
 
 
+def test_a_backward_pass_needs_a_tensor_and_distributed_autograd(three: list[Invocations]) -> None:
+    for value, text in ((1, "refers to a int"), (torch.ones(1), "start RPC with init_rpc")):
+        with pytest.raises(RpcError, match=text):
+            three[A].backward_from(value, 0, False)
+
+
 def test_the_number_of_threads_is_bounded_and_nothing_hangs_at_the_bound() -> None:
     with world(2, Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=6), arena_bytes=0)) as two:
         with pytest.raises(LimitExceeded, match="6 calls are running on worker"):
@@ -328,6 +336,30 @@ def test_the_end_waits_for_what_ending_works_begin() -> None:
         assert begun.wait(PATIENCE_SECONDS)
         agent.close("the end")
         assert over
+
+
+def test_the_end_waits_once_for_all_threads_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = [100.0], list[float]()
+
+    class Stuck(threading.Thread):
+        def join(self, seconds: float | None = None) -> None:
+            waits.append(seconds or 0.0)
+            now[0] += pool.JOIN_SECONDS + 1
+
+    monkeypatch.setattr(pool, "monotonic", lambda: now[0])
+    ending = pool.Pool("stuck", 2, 0)
+    ending._threads |= {Stuck(), Stuck()}
+    ending.close()
+    assert waits == [pool.JOIN_SECONDS, 0.0]
+
+
+def test_a_request_expires_at_its_deadline_and_not_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline_timer, "monotonic", lambda: 100.0)
+    expired = SimpleQueue[int]()
+    timer = DeadlineTimer("timer", lambda number: False, expired.put)
+    timer.add(7, 100.0)
+    assert expired.get(timeout=PATIENCE_SECONDS) == 7
+    timer.close()
 
 
 def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:

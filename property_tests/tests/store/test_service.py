@@ -107,6 +107,13 @@ def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.Mo
     assert len(read) <= len(frame) // piece + 2
 
 
+def test_a_pop_from_another_queue_gives_back_the_reserved_element() -> None:
+    reserving, actor, _ = Room().trio()
+    actor(push(KEY, b"first"))
+    assert reserving(wait(KEY) + pop(OTHER)) == STOP + i64(0)
+    assert actor(pop(KEY)) == i64(1) + blob(b"first")
+
+
 # ---- extensions that wait
 
 
