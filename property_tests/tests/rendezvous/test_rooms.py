@@ -2,7 +2,7 @@
 
 Each mistake of a room violates a property, or is a disagreement. The last tests are of the part of a node in a room.
 
-No random run shows this mistake soon, so it is in test_rooms_member.py: a join returns while a request waits to be sent.
+No random run shows this mistake soon: a join returns while a request waits to be sent (see test_rooms_member.py).
 """
 
 from __future__ import annotations
