@@ -1,4 +1,4 @@
-"""Measures a store at the ends of a machine: crowds, a full disk, no descriptor, no memory, no name server, no IPv4.
+"""Measures a store at the limits of a machine: crowds, a full disk, no descriptor, no memory, no name server, no IPv4.
 
     python benchmarks/adversity.py [--quick] [--only PART]
 

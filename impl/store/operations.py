@@ -29,7 +29,7 @@ A new operation also needs:
 - if it blocks, a handler in `server/extended`;
 - for records of a store, its lines in `server/recording`, `record/passage`, `monitor/keys` and `monitor/histories`;
 - for the tests, its table in `model/store/operations`, its meaning in `model/store/reference`, its arguments in
-  `harness/stores/operations` and `harness/stores/handles`, and its cases in `adapters/stores/cases`;
+  `harness/stores/sequences` and `harness/stores/handles`, and its cases in `adapters/stores/cases`;
 - its row in docs/store-semantics.md.
 
 This module uses no socket, no lock and no clock. Any thread may make a value, and values never change.

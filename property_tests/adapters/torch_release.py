@@ -6,7 +6,6 @@ Rule: a scenario that the installed torch cannot play is reported as `NotInRelea
 from __future__ import annotations
 
 import inspect
-import socket
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,16 +13,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trystate.impl.torch_release import METHODS, is_before, lacks
+from trystate.impl.torch_release import METHODS, lacks
 from trystate.model.errors import UnavailableError
 
 from .replays import ScheduleError
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-
-LIBUV_LISTENS_ON_DESCRIPTORS = "2.8"  # no signature shows it: before, torch's libuv server refuses `master_listen_fd`
 
 
 class NotInRelease(ScheduleError, UnavailableError):
@@ -50,17 +46,6 @@ def require(method: str) -> None:
 
     if lacking := lacks(dist.TCPStore, method):  # type: ignore[attr-defined]
         raise NotInRelease(lacking)
-
-
-def serve_on(host: str, port: int, **options: Any) -> TCPStore:
-    """torch's store server on only one address; by default it listens on every interface."""
-    from torch._C._distributed_c10d import TCPStore
-
-    listener = socket.create_server((host, port), backlog=128)
-    port = listener.getsockname()[1]
-    if is_before(LIBUV_LISTENS_ON_DESCRIPTORS):
-        options["use_libuv"] = False
-    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), **options)
 
 
 def has_heartbeat_options() -> bool:

@@ -375,7 +375,7 @@ def check_magic(path: str, begin: bytes) -> None:
     if begin == MAGIC:
         return
     if begin[:-2] == MAGIC[:-2] and len(begin) == len(MAGIC):
-        raise FileRefused(f"{path} is a journal in version {begin[-2]} of its format, but this trystate writes version "
+        raise FileRefused(f"{path} is a journal in version {begin[-2]} of its format, but this trystate reads version "
                           f"{VERSION}; it was not changed: use the trystate that wrote it, or another "
                           "directory")  # fmt: skip
     raise FileRefused(f"{path} is not the journal of a store: it begins with {begin!r}, not {MAGIC!r}; it was not "

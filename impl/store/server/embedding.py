@@ -145,7 +145,8 @@ def child(
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         loop.add_reader(sys.stdin.fileno(), stop)  # the parent sends nothing more, so readable means closed
-        with contextlib.suppress(OSError):  # a fork of the parent may keep the pipe open after the parent has ended
+        # A fork of the parent may keep the pipe open after the parent has ended. Some builds of Python lack pidfd_open.
+        with contextlib.suppress(OSError, AttributeError):
             loop.add_reader(os.pidfd_open(parent), stop)
         if os.getppid() != parent:
             stop()

@@ -21,27 +21,29 @@ class Log:
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._put = never_raising(write)
-        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        # A finalizer may log a line while its thread puts another one: `put` of a SimpleQueue allows that.
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="trystate log", daemon=True)
         self._thread.start()
 
     def __call__(self, line: str) -> None:
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
+        if self._lines.qsize() < LINES_MAX:
+            self._lines.put(line)
+        else:
             self._dropped += 1
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write the remaining lines. Waits for at most `seconds` until they are queued, and as long for the thread."""
-        with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=seconds)
+        """Write the remaining lines, for at most `seconds`."""
+        self._lines.put(None)
         self._thread.join(seconds)
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            self._put(visible(" ".join(line.split())))
-            if self._dropped:
+        line: str | None = ""
+        while line is not None:
+            if (line := self._lines.get()) is not None:
+                self._put(visible(" ".join(line.split())))
+            if self._dropped and self._lines.empty():
                 dropped, self._dropped = self._dropped, 0
                 self._put(f"{dropped} more lines, not shown: they came faster than they could be written")
 

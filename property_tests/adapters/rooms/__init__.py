@@ -1,3 +1,1 @@
-"""Rooms and members without I/O: `nodes` makes requests, `worlds` has random runs, `edges` takes each edge
-of the model.
-"""
+"""Rooms and members without I/O: `nodes` makes requests, `worlds` has random runs, `edges` takes the model's edges."""

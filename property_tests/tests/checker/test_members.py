@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited
+from trystate.model.checker.explicit.packing import Columns
 from trystate.model.checker.explicit.visited import NextLevel, Recent, Successors
 from trystate.model.checker.kernel import Kernel
 from trystate.model.language import System
@@ -157,7 +158,7 @@ def test_each_chunk_has_a_table_that_no_other_has() -> None:
     assert visited.table() is one
 
 
-def two_states() -> tuple[explicit.ExplicitEngine, visited.Columns]:
+def two_states() -> tuple[explicit.ExplicitEngine, Columns]:
     kernel = Kernel(TwoPhaseCommit(rm=2))
     engine = explicit.ExplicitEngine(kernel, MANY)
     return engine, engine.layout.pack([tuple(getattr(c.sort, end) for c in kernel.cells) for end in ("high", "low")])

@@ -45,8 +45,6 @@ sys.exit(main(sys.argv[2:]))
 """
 NO_MORE = "stopped since no memory could be allocated"
 
-on_linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-
 
 def verify_within(mib: int, folder: Path, system: type, *options: str) -> tuple[int, str, Any]:
     """Runs `trystate verify` in a process that can get `mib` more MiB; returns exit code, stderr and report.json."""
@@ -60,7 +58,6 @@ def verify_within(mib: int, folder: Path, system: type, *options: str) -> tuple[
     return done.returncode, done.stderr, json.loads(report.read_text()) if report.exists() else None
 
 
-@on_linux
 def test_a_search_whose_memory_ends_says_what_it_has_decided(tmp_path: Path) -> None:
     code, errors, report = verify_within(48, tmp_path, Counters, "--engine", "explicit", "--max-memory", "1000000")
     assert code == Exit.INCOMPLETE, errors
@@ -73,7 +70,6 @@ def test_a_search_whose_memory_ends_says_what_it_has_decided(tmp_path: Path) -> 
     assert not (tmp_path / "trystate-report" / "traceback.txt").exists()
 
 
-@on_linux
 def test_by_default_a_search_stops_before_the_memory_of_its_process_ends(tmp_path: Path) -> None:
     code, errors, report = verify_within(160, tmp_path, Counters, "--engine", "explicit", "--jobs", "1")
     assert code == Exit.INCOMPLETE, errors
@@ -128,7 +124,6 @@ def test_without_proc_it_is_the_memory_of_the_machine(tmp_path: Path) -> None:
     assert memory.available_bytes(tmp_path) > 1 << 28
 
 
-@on_linux
 def test_the_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.available_bytes() > 0
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, 1 << 20))

@@ -1,1 +1,1 @@
-"""Tests of process groups: their model compared with torch."""
+"""Tests of NVRx's barrier: its model compared with the shipped file."""

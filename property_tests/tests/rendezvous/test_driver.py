@@ -82,7 +82,7 @@ def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, sea
         assert joining.send(Seen(None, 0.0)) == Sync(pause)
 
 
-def test_a_newcomer_waits_for_the_interval_beyond_its_deadline_and_does_not_spin() -> None:
+def test_a_newcomer_waits_for_the_scale_up_interval_and_does_not_spin() -> None:
     agreed = replace(SETTINGS, max_nodes=3, keep_alive_interval=5.0, scale_up_interval=100.0)
     there = replace(state(complete=True, participants=(participant(),), waiting=(participant("c"),)), settings=agreed)
     engine = Engine(participant("c"), agreed, draw=float, life="life")

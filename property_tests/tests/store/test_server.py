@@ -27,6 +27,7 @@ from trystate.exits import Exit
 from trystate.impl.host.secret import SECRET_BYTES_MIN
 from trystate.impl.store.limits import MIB, Limits
 from trystate.impl.store.server import driver, embedding
+from trystate.impl.store.server.log import LINES_MAX, Log
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import alive
@@ -302,6 +303,18 @@ def test_a_thread_logs_to_whatever_stands_for_stderr(monkeypatch: pytest.MonkeyP
             bad.send(b"GET / HTTP/1.1\r\n\r\n")
             assert bad.closed()
         assert isinstance(stream, Broken) or "trystate store: 127.0.0.1:" in stream.getvalue()
+
+
+def test_lines_of_the_log_that_come_too_fast_are_counted_after_the_others() -> None:
+    begun, go, written = threading.Event(), threading.Event(), list[str]()
+    log = Log(lambda line: (begun.set(), go.wait(SECONDS), written.append(line)))
+    log("the first")
+    assert begun.wait(SECONDS)
+    for n in range(LINES_MAX + 2):
+        log(str(n))
+    go.set()
+    log.close(SECONDS)
+    assert [line.partition(":")[0] for line in written[-2:]] == [str(LINES_MAX - 1), "2 more lines, not shown"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

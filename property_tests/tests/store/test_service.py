@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trystate.impl.store.contents import contents as contents
+from trystate.impl.store.contents import contents
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, FastPath, by_frame

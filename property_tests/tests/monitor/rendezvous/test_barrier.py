@@ -254,10 +254,11 @@ def test_explain_names_the_round_its_nodes_and_the_finding(b3: str, capsys: Any)
 
 def test_a_watch_of_the_record_warns_of_the_finding() -> None:
     live = Live(Watch("B3", "the record"))
-    lines = [
-        line for number, fields in enumerate(lines_of("B3"), 1) if isinstance(line := parsed(fields, number), Line)
-    ]
-    notices = [notice for line in lines for notice in live.take(Look(line.time, line=line))]
+    notices = []
+    for number, fields in enumerate(lines_of("B3"), 1):
+        line = parsed(fields, number)
+        assert isinstance(line, Line)
+        notices += live.take(Look(line.time, line=line))
     assert [notice.kind for notice in notices if "B3 counted-then-dead" in notice.text] == ["warning"]
 
 
