@@ -1,7 +1,7 @@
 """Known defects of NVRx's barrier, and the runs that show them. Data: `trystate verify` checks it.
 
 The file of one release has the findings of its edition (`trystate replay NAME`). B6 and B8 happen in the newest edition
-too; the edition MENDED has their remedies, and none of the findings.
+too; the edition MENDED has their remedies. B9 and B10 are searched in `SuccessiveJobs`, in the newest edition only.
 """
 
 from __future__ import annotations
