@@ -3,7 +3,7 @@
 Versions: NVRx 0.6.0 to main at d8686d9 (7 August 2026). Python 3.11, Linux, CPU.
 
 Steps:
-1. A process of its own serves the store (trystate store serve). The launcher of node 0 closes the rounds.
+1. A separate process serves the store (trystate store serve). The launcher of node 0 closes the rounds.
 2. Nodes 0 and 1 of a job train, and end when their training is complete.
 3. A later job with the same --rdzv-id is started on the nodes.
 
