@@ -2,7 +2,7 @@
 
 The file of one release has the findings of its edition (`trystate replay NAME`). B6 and B8 happen in the newest edition
 too; the edition MENDED has their remedies, and none of the findings of one job. B9 and B10 concern a job that is
-started again (`SuccessiveJobs`), and so does B8.
+started again (`SuccessiveJobs`), in the newest edition only, and so does B8.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Barrier:
             if door is Door.OPEN and not one.scans:
                 self._step(one, At.ADMITTED, "look_for_round")
             one.scans = one.scans or door is Door.CLOSED
-            if door is Door.CLOSED and number + 1 not in self.doors and number not in self._stopped:
+            if door is Door.CLOSED and not (self.shut or number + 1 in self.doors or number in self._stopped):
                 self._idles(number)
         elif one.at is At.COUNTED and act.name == "get":  # SET
             self._step(one, At.JOINED if door is Door.CLOSED else At.WRITING, "read_slot")
@@ -394,7 +394,7 @@ class Barrier:
         if one.at is not At.WAITING or (one in self.hosts and one.slot is None):
             return
         fails = self.shut == FAILURE
-        text = "finds the rendezvous shut down, and ends with an error" if fails else "ends without an error"
+        text = f"finds the rendezvous shut down, and ends with{'' if fails else 'out'} an error"
         self._step(one, At.FAILED if fails else At.LEFT, "look_for_round", text)
         if self.failed and not fails:
             self._wrong("a_failure_is_no_success", "B6" if self.failed == "B6" else "B7", one)

@@ -97,6 +97,7 @@ def test_a_finding_is_absent_from_a_file_of_another_edition(tmp_path: Path, monk
     file.write_text("def _present_slot_keys(): ...", encoding="utf-8")
     monkeypatch.setenv(shipped.VARIABLE, str(file))
     assert shipped.absence(FINDINGS["conflict-ends-owner"]) == ""
+    assert shipped.absence(FINDINGS["records-remain"]) == ""  # searched in the newest edition only
     assert shipped.absence(FINDINGS["slot-written-late"]).startswith(f"B1 is not in {file}: it is NVRx since f59cfc6")
 
 

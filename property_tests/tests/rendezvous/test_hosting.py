@@ -111,7 +111,7 @@ def test_a_node_of_two_jobs_that_breaks_a_rule_is_a_disagreement(edition: Jobs, 
 
 TRAINS = "start(0) start(1) look(0) look(1) look(0) meet"
 BEFORE = {
-    "has ended": f"{TRAINS} succeed(0) succeed(1)", "was killed while it trained": f"{TRAINS} kill",
+    "has succeeded": f"{TRAINS} succeed(0) succeed(1)", "was killed while it trained": f"{TRAINS} kill",
     "was killed while its nodes joined": "start(0) look(0) kill",
 }  # fmt: skip
 SAYS = {"TRAINING": "trains", "FAILED": "error", "UNTRAINED": "exit code 0", "WAITING": "waits", "QUEUED": "waits"}

@@ -145,6 +145,13 @@ def changed(at: Drop, **fields: Any) -> Callable[[Iterable[Fields]], list[Fields
     return lambda lines: [{**line, **fields} if at(line) else line for line in lines]
 
 
+def shutting_down(lines: Iterable[Fields]) -> list[Fields]:
+    """Each node shuts the rendezvous down before its connection ends, and a later launcher first looks at the round."""
+    lines = without(lambda line: line["c"] > 26 and ":shutdown" in str(line))(lines)
+    shut = {"op": "set", "key": "/ft_rendezvous_barrier:B8:shutdown", "size": 8, "value": "graceful", "v": 2}
+    return [each for line in lines for each in ([{**line, **shut}] * (line["op"] == "close") + [line])]
+
+
 def writes(part: str, *kinds: str) -> Drop:
     return lambda line: line["op"] in kinds and part in str(line.get("key"))
 
@@ -163,6 +170,7 @@ CONTROLS: dict[str, tuple[str, Callable[[Iterable[Fields]], list[Fields]], set[s
     "two launchers of one machine live": ("B5", without(lambda line: line["op"] == "close"), set()),
     "the write of the slot is not refused": ("B6", changed(writes("slot_2_rank", "compare_set"), won=True), set()),
     "all nodes that train have ended": ("B8", without(lambda line: False), {"B8"}),
+    "the nodes have shut the rendezvous down": ("B8", shutting_down, set()),
     "a node that trains has not ended": ("B8", without(lambda line: line["op"] == "close"), set()),
     "the reason is failure": ("B7", changed(writes(":shutdown", "compare_set"), value="failure"), {"B2"}),
 }
