@@ -97,7 +97,7 @@ def alone(path: Path) -> str:
 
 
 def _included(imports: Mapping[str, set[str]], shared: dict[str, str], theirs: dict[str, set[str]]) -> set[str]:
-    """Add what the modules here define and import, a module after those that it imports; returns the names from them."""
+    """Add what the modules here define and import, each after those that it imports; returns the names from them."""
     wanted = set[str]()
     for line, names in imports.items():
         if (module := FOLDER / f"{line.split()[1]}.py").is_file():
