@@ -28,8 +28,8 @@ below the prefix and compare them.
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL
-from groups import TIMEOUT, created, end_of, join, members
+from ending import CONTROL, end_of
+from groups import TIMEOUT, created, join, members
 
 # With --control, rank 2 calls it too.
 

@@ -26,8 +26,8 @@ Delete the keys of a group when it is destroyed, or add to the prefix a number t
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL
-from groups import TIMEOUT, created, end_of, join, members
+from ending import CONTROL, end_of
+from groups import TIMEOUT, created, join, members
 
 # With --control, the second group is below another prefix, and both ranks begin at once.
 

@@ -28,8 +28,8 @@ Count only the groups of the same ranks instead of `len(_world.pg_names)`.
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL
-from groups import TIMEOUT, created, end_of, join, members
+from ending import CONTROL, end_of
+from groups import TIMEOUT, created, join, members
 
 # With --control, the ranks do not use use_local_synchronization, and rank 2 calls new_group too.
 

@@ -27,8 +27,8 @@ Count the groups of the same ranks that the process has ever created, and never 
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL
-from groups import TIMEOUT, created, end_of, join, members
+from ending import CONTROL, end_of
+from groups import TIMEOUT, created, join, members
 
 # With --control, the ranks do not use use_local_synchronization: the counter of all groups names each.
 

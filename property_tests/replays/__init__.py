@@ -86,27 +86,19 @@ def alone(path: Path) -> str:
     """A script without its docstring, with the definitions that it uses from the modules here; it needs only torch."""
     _, imports, rest = _parts(path)
     shared: dict[str, str] = {}  # the definitions of the modules, by name
-    theirs: dict[str, set[str]] = {}  # the other imports of the modules
-    wanted = _included(imports, shared, theirs)
-    needed = _closed(wanted, shared)
-    words = {word for name in needed for word in _names(shared[name])}
-    used = [line for line, names in imports.items() if not names <= wanted]
-    used += [line for line, names in theirs.items() if names & words and line not in used]
+    used, needed = {}, set[str]()
+    for line, names in imports.items():
+        module = FOLDER / f"{line.split()[1]}.py"
+        if not module.is_file():
+            used[line] = names
+            continue
+        definitions, theirs, _ = _parts(module)
+        needed |= _closed(names, definitions)
+        shared |= definitions
+        words = {word for name in needed & definitions.keys() for word in _names(definitions[name])}
+        used |= {each: names & words for each, names in theirs.items() if names & words}
     heads = sorted(line for line in used if not line.startswith("from __future__"))
     return "\n\n\n".join(["\n".join(heads), *(text for name, text in shared.items() if name in needed), rest])
-
-
-def _included(imports: Mapping[str, set[str]], shared: dict[str, str], theirs: dict[str, set[str]]) -> set[str]:
-    """Add what the modules here define and import, each after those that it imports; returns the names from them."""
-    wanted = set[str]()
-    for line, names in imports.items():
-        if (module := FOLDER / f"{line.split()[1]}.py").is_file():
-            definitions, others, _ = _parts(module)
-            inner = _included(others, shared, theirs)
-            theirs |= {each: found for each, found in others.items() if not found <= inner}
-            shared |= definitions
-            wanted |= names
-    return wanted
 
 
 def _parts(path: Path) -> tuple[dict[str, str], dict[str, set[str]], str]:

@@ -18,3 +18,10 @@ def end(shown: object, reproduced: str) -> NoReturn:
         process.kill()
     atexit._run_exitfuncs()  # delete temporary folders
     os._exit(int(bool(shown)))
+
+
+def end_of(call: str, said: list[str], reproduced: str) -> None:
+    """Print the outcome of a call on each rank, and end: it must be "created"."""
+    for rank, outcome in enumerate(said):
+        print(f"rank {rank}: {call}: {outcome}")
+    end(said != ["created"] * len(said), reproduced)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from ending import CONTROL, end
 
-TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
+TIMEOUT = timedelta(seconds=30 if "--control" in sys.argv else 2)  # the default of gloo is 30 minutes
 
 
 def join(rank: int, size: int, port: int, timeout: timedelta = TIMEOUT) -> Any:
@@ -26,13 +26,6 @@ def created(make: Callable[[], object]) -> str:
     except (RuntimeError, ValueError) as error:
         return type(error).__name__
     return "created"
-
-
-def end_of(call: str, said: Sequence[str], reproduced: str) -> None:
-    """Print the outcome of a call on each rank, and end: it must be "created"."""
-    for rank, outcome in enumerate(said):
-        print(f"rank {rank}: {call}: {outcome}")
-    end(said != ["created"] * len(said), reproduced)
 
 
 def members(work: Callable[[int, Any, int], None], size: int) -> tuple[list[Any], Any]:
