@@ -114,8 +114,9 @@ def tailed(
                 states[name], state = state, counted(state, counters[name])
         elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:
             name = beat["run"]
-            if name in states and any(who.token == beat["token"] for who in states[name].beats):
-                counters[name][beat["token"]] = int(line.fields["result"])
+            result = line.fields.get("result")
+            if isinstance(result, int) and name in states and any(w.token == beat["token"] for w in states[name].beats):
+                counters[name][beat["token"]] = result
                 state = counted(states[name], counters[name])
         yield Look(last, state, job=job or next(iter(jobs), ""), line=line)
         if line.what == "end":
