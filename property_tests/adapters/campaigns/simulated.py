@@ -23,7 +23,7 @@ from ..rooms.worlds import ROOMS as MEMBERS
 from ..simulator import swarm
 from ..simulator.handlers import OURS, ROOMS, SETTLE_SECONDS, TORCH, usual
 from ..simulator.swarm import CORES, Run, Subject
-from .cases import Case, Kind, again
+from .cases import HELD, Case, Kind, again
 
 SHOWN_MAX = 200  # number of events shown of a run that failed
 # The property that a finding of torch's violates, and the faults that remain in the smallest run.
@@ -109,7 +109,7 @@ def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
     lines += done.schedule.lines()
     if log or done.fails:
         lines += ["", *map(str, done.log[-SHOWN_MAX:] if done.fails else done.log)]
-    lines.append(f"violated: {done.violation}" if done.fails else f"every property held for {done.seconds:.1f} s")
+    lines.append(f"violated: {done.violation}" if done.fails else f"{HELD} for {done.seconds:.1f} s")
     return [*lines, f"again: {again(done.subject.name, done.schedule.seed, nodes)}"] if done.fails else lines
 
 

@@ -96,6 +96,13 @@ def test_a_failing_seed_is_kept_with_its_commit_and_made_small(
     assert command(again.split()[1:]) == Exit.OK
 
 
+def test_a_case_that_fails_only_once_is_kept_as_it_was() -> None:
+    kind = kinds()["agents"]
+    first = Case(1, fails="ends without WorldError", seen="worker 2 was late")
+    with mock.patch.object(kind, "cases", lambda seeds, nodes=None: [Case(1, steps=4)]):
+        assert kind.small(first, None) == ["worker 2 was late", "the same seed again:", "every property held: 4 steps"]
+
+
 def test_a_shorter_run_is_the_same_in_half_the_time() -> None:
     schedule = draw(4)
     (half,) = (one for one in schedule.smaller() if _times(one) == [time / 2 for time in _times(schedule)])
