@@ -136,8 +136,13 @@ class _Export:
             ],
             "terminal": self.pool.tree(system.terminal),
             "decisions": [self.pool.decision(condition, one) for condition, one in decisions.items() if _whole(one)],
-            **_begins(system), **_finite(system),
+            **_begins(system), **_finite(system), **self._columns(system),
         }  # fmt: skip
+
+    def _columns(self, system: System) -> Json:
+        """The members of the derived columns: name, tree and sort."""
+        found = [[c.name, self.pool.tree(tree), self.pool.sort(c.sort)] for c, tree in system.column_cells]
+        return {"columns": found} if found else {}
 
     def _slot(self, slot: Slot) -> Json:
         return {

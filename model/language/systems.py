@@ -370,7 +370,7 @@ class System:
         return tuple(beginnings(self.cells, self.initial_condition))
 
     @cached_property
-    def _columns(self) -> list[tuple[Cell, Expr]]:
+    def column_cells(self) -> list[tuple[Cell, Expr]]:
         """Each member of each derived column, with the tree of its value."""
         found = []
         for column in (one for one in self._groups.values() if isinstance(one, Column)):
@@ -382,8 +382,8 @@ class System:
     def shown_cells(self, state: State) -> list[tuple[Cell, int]]:
         """The cells of a state and the members of its derived columns, each with its value."""
         cells = [*zip(self.cells, state, strict=True)]
-        values = {cell.read: const(v, cell.sort) for cell, v in cells} if self._columns else {}
-        return cells + [(cell, substitute(tree, values).value) for cell, tree in self._columns]
+        values = {cell.read: const(v, cell.sort) for cell, v in cells} if self.column_cells else {}
+        return cells + [(cell, substitute(tree, values).value) for cell, tree in self.column_cells]
 
     def decode(self, state: State) -> dict[str, str]:
         """A state, with its derived columns, as `{cell name: value as text}`."""

@@ -246,6 +246,12 @@ export class Model implements ModelApi, Asked {
     return { states, steps, given, failed: null };
   }
 
+  derived(): { text: string; of: (state: State) => string }[] {
+    return (this.system.columns ?? []).map(([text, node, sort]) => ({
+      text, of: (state) => shown(this.data, sort, this.value(node, state)),
+    }));
+  }
+
   column(text: string): (state: State) => string {
     return this.columns.text(text);
   }

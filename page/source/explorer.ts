@@ -413,21 +413,22 @@ function derived(model: ModelApi, states: State[], steps: Instance[], link: Walk
     }
     to({ columns: [...link.columns, field.value] });
   };
-  const made = link.columns.map((text) => {
+  const declared = model.derived();
+  const made = [...declared, ...link.columns.map((text) => {
     try {
       return { text, of: model.column(text) };
     } catch (error) {
       return { text, of: () => (error as Error).message };
     }
-  });
+  })];
   const shown = (state: State): string[] => made.map((c) => c.of(state));
   let last: string[] = [];
   return h("section", {},
     h("h2.sec", {}, "Along the walk", h("small", {}, "columns of your own: an expression over the fields")),
     h("form.bar", { submit }, field, h("button.btn", { type: "submit" }, "Add column"), message),
     made.length ? h("div.tabw.card", { tabindex: 0, role: "region", "aria-label": "Columns" }, h("table.tab", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "step"), made.map((c, n) => h("th", { scope: "col" }, c.text, " ",
-        h("button.btn.icon.xs", { type: "button", "aria-label": `Remove ${c.text}`, click: () => to({ columns: link.columns.filter((_, m) => m !== n) }) }, "×"))))),
+      h("thead", {}, h("tr", {}, h("th", {}, "step"), made.map((c, n) => h("th", { scope: "col" }, c.text, " ", n < declared.length ? null :
+        h("button.btn.icon.xs", { type: "button", "aria-label": `Remove ${c.text}`, click: () => to({ columns: link.columns.filter((_, m) => m !== n - declared.length) }) }, "×"))))),
       h("tbody", {}, states.map((state, at) => {
         const now = shown(state);
         const row = h("tr", {}, h("td", {}, at ? `${at} ${steps[at - 1]!.label}` : "start"),

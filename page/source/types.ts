@@ -154,6 +154,7 @@ export interface SystemData {
   properties: number[]; // ends with deadlock_freedom, unless the system may stop in any state
   terminal: number; // node
   decisions: number[];
+  columns?: [string, number, number][]; // of each member of a derived column: its name, its tree and the sort of its value
   finite?: Record<string, string[]>; // the values of each other sort that a slot or a step is for each of
   begins?: State[]; // the initial states, if they are not the product of the slots' initial values
 }
@@ -364,7 +365,9 @@ export interface ModelApi {
   /** The assignments of a step, in words. */
   effects(transition: TransitionData): string[];
   replay(trace: Pick<TraceData, "start" | "steps" | "set">): Replay;
-  /** A derived column: an expression over fields, such as `count(node: place[node] = RUNNING)`.
+  /** The derived columns of the system, each with its value in a state. */
+  derived(): { text: string; of: (state: State) => string }[];
+  /** A column of the reader: an expression over fields, such as `count(node: place[node] = RUNNING)`.
    *
    * Raises: Error, whose message says where and what would be right.
    */

@@ -116,6 +116,10 @@ class Pair:
             ],
             "rests": python.holds(system.terminal, state),
             "refused": "".join(str(int(i.number not in enabled)) for i in python.kernel.instances),
+            "derived": [
+                f"{cell.name} = {cell.sort.show(value)}"
+                for cell, value in system.shown_cells(state)[len(system.cells):]
+            ],
         }  # fmt: skip
 
     def _deadlock(self, state: State, enabled: set[int]) -> list[str]:

@@ -25,7 +25,8 @@ function look(model, state) {
     model.successors(state).map(({ instance, state: after }) => (model.light(p, after, state, instance) === "holds" ? 1 : 0)).join(""));
   const controls = model.machines.map((m) => model.control(m, state, 0));
   const refused = model.instances.map((i) => (model.refusals(i, state).length ? 1 : 0)).join("");
-  return { state, steps, failing, lights, judged, controls, rests: model.rests(state), refused };
+  const derived = model.derived().map(({ text, of }) => `${text} = ${of(state)}`);
+  return { state, steps, failing, lights, judged, controls, rests: model.rests(state), refused, derived };
 }
 
 function answer(q) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -12,7 +13,19 @@ from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.verdicts import Status
-from trystate.model.language import System
+from trystate.model.language import (
+    System,
+    always,
+    choice,
+    derived,
+    index,
+    integer,
+    ite,
+    one_of,
+    sometimes,
+    sum_,
+    transition,
+)
 from trystate.model.language.text import show
 from trystate.monitor import record
 from trystate.monitor.rendezvous.runs import Runs
@@ -256,3 +269,69 @@ def test_a_derived_column_is_computed_or_refused_with_the_place(engine: Path) ->
     [found] = ask(engine, data, [Pair(data, 0, system).question(columns=[*columns])])
     for told, wanted in zip(found, columns.values(), strict=True):
         assert told.startswith(wanted)
+
+
+class Colour(enum.Enum):
+    RED = "the first"
+    BLUE = "the second"
+
+
+class Purses(System, deadlock=False):
+    """Two persons give each other coins."""
+
+    person = index(2)
+    coins = integer(0, 3, per=person, initial=lambda person: 3 if person == 0 else 0)
+    last = one_of(person, optional=True)
+    colour = choice(Colour, initial=Colour.RED)
+
+    @derived
+    def total(self, s: Any) -> Any:
+        """The coins of all."""
+        return sum_(s.coins)
+
+    @derived
+    def is_rich(self, s: Any, person: Any) -> Any:
+        """A person has more than half of all coins."""
+        return s.coins[person] * 2 > s.total
+
+    @derived
+    def giver(self, s: Any) -> Any:
+        """The person who gave the last coin."""
+        return s.last
+
+    @derived
+    def other_colour(self, s: Any) -> Any:
+        """The colour that is not shown."""
+        return ite(s.colour == Colour.RED, Colour.BLUE, Colour.RED)
+
+    @transition()
+    def give(self, s: Any, person: Any) -> None:
+        """A rich person gives a coin."""
+        s.when(s.is_rich[person])
+        s.coins[person] = s.coins[person] - 1
+        other = s.person.after(person)
+        s.coins[other] = s.coins[other] + 1
+        s.last = person
+        s.colour = s.other_colour
+
+    @sometimes()
+    def the_other_is_rich(self, s: Any) -> Any:
+        """The second person is rich."""
+        return s.is_rich[1]
+
+    @always(witness="the_other_is_rich")
+    def nothing_is_lost(self, s: Any) -> Any:
+        """There are three coins."""
+        return s.total == 3
+
+
+def test_the_derived_columns_of_a_system_are_shown(engine: Path) -> None:
+    system = Purses()
+    pair = Pair(exported([Choice.of(system, "purses")]), 0, system)
+    states = [*dict.fromkeys(pair.walk(random.Random(3), 10))]
+    [answer] = ask(engine, pair.data, [pair.question(walks=[pair.to_page(state) for state in states])])
+    assert [found["derived"] for found in answer["states"]] == [pair.expected(state)["derived"] for state in states]
+    assert answer["states"][0]["derived"] == [
+        "total = 3", "is_rich[0] = yes", "is_rich[1] = no", "giver = none", "other_colour = BLUE"
+    ]  # fmt: skip
+    assert len(states) > 2
