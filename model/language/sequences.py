@@ -69,7 +69,9 @@ class Sequence:
         return (SequenceArray if self.per else self.one)(state, name, self)
 
     def assign(self, state: SymbolicState, name: str, value: Any) -> None:
-        source.refuse(f"{name!r} is a sequence: use {name}.push(...), .pop() or .clear()")
+        if self.per:
+            source.refuse(f"{name!r} is several sequences: assign {name}[...]")
+        self.one(state, name, self)._take(value)
 
     @property
     def one(self) -> type[SequenceView]:
@@ -121,6 +123,21 @@ class SequenceView(Composite):
         if not isinstance(other, SequenceView) or len(other._places) != len(self._places):
             source.refuse(f"{self._name} is a sequence, and {other!r} is not one of the same length: compare records")
         return and_(self.length == other.length, *(self[p] == other[p] for p in self._places))
+
+    def _take(self, other: Any) -> None:
+        """Become a copy of another sequence, as it is at this line."""
+        alike = type(self) is type(other) is SequenceView and {*self._components} == {*other._components}
+        if not alike or len(other._places) > len(self._places):
+            source.refuse(
+                f"{self._name!r} is a sequence: use {self._name}.push(...), .pop() or .clear(), or assign a sequence "
+                "with the same components and no more places"
+            )
+        now = other._at_this_line()
+        for component in self._components:
+            for p in self._places:
+                there = p < len(now._places)
+                self._put(p, component, now.read(p, component) if there else self._lowest(component))
+        self._put_length(now.length)
 
     @property
     def length(self) -> Expr:
@@ -325,4 +342,4 @@ class SequenceArray(Composite):
         return self._declared.one(self._state, self._name, self._declared, indices)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._declared.assign(self._state, f"{self._name}[{key}]", value)
+        self[key]._take(value)

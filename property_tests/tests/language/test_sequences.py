@@ -199,6 +199,68 @@ def test_a_place_of_a_sequence_means_what_a_place_of_a_list_means(monkeypatch: p
     assert {(found.distinct, found.edges) for found in reports} == {(120, reports[0].edges)}
 
 
+class Copies(System, deadlock=False):
+    """Two nodes append to their logs, take the log of the other, and save a log, which is empty then."""
+
+    node = index(2)
+    log = sequence(2, per=node, value=integer(0, 1))
+    saved = sequence(3, value=integer(0, 1))
+
+    @transition()
+    def append(self, s: S, node: S) -> None:
+        """A number is appended."""
+        s.when(~s.log[node].is_full)
+        s.log[node].push(value=s.choose(range(2)))
+
+    @transition()
+    def follow(self, s: S, node: S) -> None:
+        """A node takes the log of the other node."""
+        s.log[node] = s.log[s.node.after(node)]
+
+    @transition()
+    def save(self, s: S, node: S) -> None:
+        """A log is saved and cleared."""
+        s.saved = s.log[node]
+        s.log[node].clear()
+
+
+def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    Logs = tuple[tuple[int, ...], ...]  # of node 0, of node 1, and the saved log
+
+    def follows(logs: Logs) -> set[Logs]:
+        found = set()
+        for node in (0, 1):
+            mine, other, saved = logs[node], logs[1 - node], logs[2]
+            new = [((*mine, k), saved) for k in range(2) if len(mine) < 2] + [(other, saved), ((), mine)]
+            found |= {((log, other, kept) if node == 0 else (other, log, kept)) for log, kept in new}
+        return found - {logs}
+
+    def agrees() -> bool:
+        of, states = Copies(), {((), (), ())}
+        interpreter = Interpreter(of)
+
+        def shown(state: Any) -> Logs:
+            at = dict(zip((cell.name for cell in of.cells), state, strict=True))
+            rows = [[at[f"log_{k}_value[{node}]"] for k in range(at[f"log_length[{node}]"])] for node in (0, 1)]
+            return (*map(tuple, rows), tuple(at[f"saved_{k}_value"] for k in range(at["saved_length"])))
+
+        todo = [*of.initial_states]
+        while todo:
+            state = todo.pop()
+            after = {next_ for _, next_ in interpreter.successors(state)}
+            if {*map(shown, after)} != follows(shown(state)):
+                return False
+            todo += [each for each in after if shown(each) not in states]
+            states |= {*map(shown, after)}
+        return len(states) == check(of).exploration.distinct == 7 * 7 * 7
+
+    assert agrees()
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceView, "_at_this_line", lambda self: self)
+        patch.setattr(SequenceView, "_put_length", lambda self, value: None)
+        assert not agrees()
+
+
 STEP = "@transition(each='sender')\ndef wrong(self, s, sender): 'Wrong.'; {}  # here"
 MISUSE = {
     STEP.format("s.wire[sender].push(colour=1)"): "… no component 'colour': its records have kind, number, last",
@@ -219,6 +281,7 @@ MISUSE = {
     STEP.format("s.log.pop().who = 1"): "who is a component of a value, which cannot be assigned",
     STEP.format("s.when(s.log == s.wire[sender].length)"): "log is a sequence, and wire_length[sender] is not",
     STEP.format("s.wire[sender] = s.log"): "… is a sequence: use",
+    STEP.format("s.wire = s.wire[sender]"): "'wire' is several sequences: assign wire[...]",
     STEP.format("s.when(s.log)"): "log is not a value of the language",
     STEP.format("s.level = 1 if s.wire[sender] else 2"): "wire was used as a Python bool, and is several values",
     STEP.format("s.log[0].what = 1"): "log[0] has no component 'what': its records have who",
