@@ -16,8 +16,7 @@ from trystate.model.rendezvous.environment import Environment
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_systems
 from .edges import EngineSteps
-from .following import followed, harm, simulated
-from .swarm import sweep
+from .following import followed, harm, recorded
 
 Report = Callable[[str], None]
 Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and faults that may each happen once
@@ -65,16 +64,16 @@ def replay(slices: tuple[Slice, ...], report: Report, edges_max: int | None = No
 
 
 def follow(seeds: int, report: Report) -> Outcome:
-    """Follow the writes of engines in simulated runs on the model: each must be a step of the model."""
+    """Follow the writes of our handlers in simulated runs on the model: each must be a step of the model."""
     began = time.perf_counter()
     steps, disagreements = 0, list[str]()
-    for done in sweep(range(seeds), nodes=FOLLOWED_NODES):
-        report(f"following seed {done.schedule.seed}")
-        record = [*simulated(done.log)]
+    for seed in range(seeds):
+        report(f"following seed {seed}")
+        done, record = recorded(seed, FOLLOWED_NODES)
         follower = followed(record)
         steps += len(record)
         problems = [*([done.fails] if done.fails else []), *harm(follower), *follower.undecided]
-        disagreements += [f"seed {done.schedule.seed}: {problem}" for problem in problems]
+        disagreements += [f"seed {seed}: {problem}" for problem in problems]
     return Outcome(steps, "steps", tuple(disagreements), time.perf_counter() - began)
 
 
@@ -90,7 +89,7 @@ def _checks() -> Iterator[Check]:
     ):
         part = partial(replay, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
         yield Check(f"our engine, {name}", partial(replay, slices), part)
-    yield Check("our engine in simulated runs", partial(follow, FOLLOWED_SEEDS), partial(follow, SAMPLE_SEEDS))
+    yield Check("our handlers in simulated runs", partial(follow, FOLLOWED_SEEDS), partial(follow, SAMPLE_SEEDS))
 
 
 CHECKS: tuple[Check, ...] = tuple(_checks())
