@@ -381,6 +381,7 @@ class Process:
         if ticket != m._join[0]:
             return result
         if m.joined is None:
+            assert m.error is not None  # the join has ended
             raise m.error
         return self.witness.joined(self, m.joined)
 

@@ -105,7 +105,7 @@ class Monitors(Watch):
             self._replaced.clear()
             self._ended.clear()
 
-    def _spending(self, before: State, after: State, writer: Process) -> None:
+    def _spending(self, before: State, after: State, writer: Any) -> None:
         """Only failures and departures spend restarts of the job, at most one for each round.
 
         `losses_spend` excludes one case: the workers of a node fail, and before its agent replaces the round, the
