@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from trystate.impl.rendezvous.state import Settings
 
@@ -23,9 +22,7 @@ RANK_KEYS = ("", "rack2", "rack10")
 STOPS = ("stop", "stop_in_write")  # faults of an agent alone: its workers continue
 OF_THE_STORE = ("outage", "wipe", "pause")  # a wipe loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
-SHRINK_RUNS_MAX = 400
 SHORT_SECONDS = 1.0  # a run whose faults are over by then is not made shorter
-R = TypeVar("R", bound=Any)  # a run, which has its schedule
 NO_RETURN = 1e9  # a crashed node that is not started again
 
 
@@ -107,17 +104,6 @@ class Schedule:
             plain = replace(host, clock=0.0, rate=1.0, rank_key="", check_seconds=0.0)
             if plain != host:
                 yield replace(self, hosts=tuple(plain if h is host else h for h in self.hosts))
-
-
-def shrunk(run: R, again: Callable[[Schedule], R], fails_alike: Callable[[R], bool]) -> R:
-    """The smallest run found that fails alike: nodes and faults are dropped one by one."""
-    tries = 0
-    smaller: Iterator[Schedule] = run.schedule.smaller()
-    while tries < SHRINK_RUNS_MAX and (schedule := next(smaller, None)) is not None:
-        tries += 1
-        if fails_alike(found := again(schedule)):
-            run, smaller = found, schedule.smaller()
-    return run
 
 
 def draw(seed: int, nodes: int | None = None) -> Schedule:

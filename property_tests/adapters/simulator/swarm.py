@@ -14,10 +14,11 @@ from trystate.impl.rendezvous.errors import RendezvousStateError
 from ..garbage import set_aside
 from .machines import Machine
 from .moments import Endless, Time
-from .schedule import Fault, Schedule, shrunk
+from .schedule import Fault, Schedule
 from .watch import Event, Violation, Watch
 
 RUNS = 20  # between two collections of garbage
+SHRINK_RUNS_MAX = 400
 
 
 class World:
@@ -150,11 +151,15 @@ def ended(world: World, subject: Subject) -> Run:
 
 
 def shrink(failed: Run, name: str = "") -> Run:
-    """The smallest run found that violates a property, or the same one first."""
-    return shrunk(
-        failed, lambda schedule: run(schedule, failed.subject, on=bool(name)),
-        lambda again: name in again.violations or again.fails == (name or failed.fails),
-    )  # fmt: skip
+    """The smallest run found that violates a property, or the same one first: nodes and faults are left out."""
+    smaller = failed.schedule.smaller()
+    for _ in range(SHRINK_RUNS_MAX):
+        if (schedule := next(smaller, None)) is None:
+            break
+        again = run(schedule, failed.subject, on=bool(name))
+        if name in again.violations or again.fails == (name or failed.fails):
+            failed, smaller = again, again.schedule.smaller()
+    return failed
 
 
 def sweep(

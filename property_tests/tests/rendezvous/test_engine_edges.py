@@ -105,8 +105,6 @@ def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
 # fmt: off
 MUTANTS: dict[str, Mutant] = {
     "completes while a node is expected": rewritten(operators._join_in_time, " and not state.expected", ""),
-    "joins a complete round": rewritten(
-        operators._join_in_time, "Action.ADD_TO_WAIT_LIST", "Action.ADD_TO_PARTICIPANTS"),
     "a waiting node never becomes a spare": rewritten(
         operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"),
     "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
@@ -135,7 +133,7 @@ SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant
     "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),
     "anybody closes": ("2 1:2", "job_end"), "a drained node joins": ("2 1:2", "drain"),
     "a drained node is off the lists at once": ("2 1:2", "drain"), "settings are not compared": ("2 1:2", "other_min"),
-    "the seat of a drained node stays free": ("2 1:1", "drain"), "joins a complete round": ("2 1:2",),
+    "the seat of a drained node stays free": ("2 1:1", "drain"),
     "completes while a node is expected": ("2 1:2", "worker_failure"),
     "a waiting node never becomes a spare": ("3 1:2",),
 }

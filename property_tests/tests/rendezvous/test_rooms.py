@@ -181,10 +181,6 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
         Member._next_beat, "min(self._first_beat, self.lease.last_beat)", "math.inf")),
     "it returns while a request is under way": ("2 1:2", rewritten(
         Member._return, "self._request is None and not self._wanted", "True")),
-    "a round is complete although a node is expected": ("2 1:2", rewritten(
-        Room._set_due, "t.calling and not t.expected", "t.calling")),
-    "a request ends another round": ("2 2:2 cut worker_failure", rewritten(
-        change_of, "intent.of == (t.life, t.round)", "intent.of")),
     "a change is not on disk": ("2 2:2 server_restart lost_tail", rewritten(
         Room._change, "self._record(messages.record(name, t.version, (me, *plain)))",
         "name == 'add_to_participants' or self._record(messages.record(name, t.version, (me, *plain)))")),
@@ -192,10 +188,6 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
         Room._attach, "number < (last or self._numbers.get(token, 0))", "False")),
     "the server counts the time in which it stood still": ("2 1:1 outage", rewritten(
         Room._watched_at, "min(max(0.0, gap), BLIND_INTERVALS * t.settings.keep_alive_interval)", "gap")),
-    "windows go on while the server is away": ("2 2:2 server_restart lost_tail", rewritten(
-        Room.begin_again, "(p.node.token, 0.0)", "(p.node.token, -now)")),
-    "a join that has ended is forgotten": ("2 1:1 drain", replaced(
-        Room, "_has_ended", lambda self, token, join: False)),
 }
 # fmt: on
 

@@ -25,7 +25,6 @@ from trystate.impl.rendezvous.driver import KeepAlive
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.rooms.part import RoomPart
-from trystate.impl.rendezvous.rooms.room import Room
 from trystate.property_tests.adapters.campaigns.simulated import FINDINGS, told
 from trystate.property_tests.adapters.simulator import surroundings
 from trystate.property_tests.adapters.simulator.handlers import OURS, ROOMS, TORCH, crowd, usual
@@ -105,9 +104,6 @@ MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
     ),
     "in a room, a lease that no node looks at": (
         rewritten(RoomPart.standing, "(self.clock())", "(0.0)"), ROOMS, 2, "the_waiting_are_answered",
-    ),
-    "in a room, a round that does not wait for expected nodes": (
-        rewritten(Room._set_due, "t.calling and not t.expected", "t.calling"), ROOMS, 0, "states_are_well_formed",
     ),
 }  # fmt: skip
 
