@@ -26,7 +26,7 @@ class Recorder(Server):
         self._record = record
         self._connections: dict[Process, int] = {}
         self._version = 0  # of the state
-        self._who: Process  # whose request it carries out
+        self._who: Process  # the sender of the request that is carried out
 
     def ask(self, who: Process, keys: Sequence[str], request: Any, reply: Reply) -> None:
         if who not in self._connections:
