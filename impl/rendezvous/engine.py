@@ -20,8 +20,7 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
 Callers. `driver.run` runs one generator. It performs each `Sync` or `Write` that the generator yields, one at a time,
 and sends back a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`,
 `give_notice`, `done`, `close`) and the heartbeat thread (`keep_alive`). Both threads use this object without a lock.
-Each assignment replaces the whole value of `me`, `lease` or `makes_room`. Each generator has its own `Observer`. The
-simulator advances the same generators.
+Each assignment replaces the whole value of `me`, `lease` or `makes_room`. Each generator has its own `Observer`.
 
 Failures, and the code that handles them:
 

@@ -5,7 +5,6 @@ Rule: every wait has a limit, and what was started is ended by its process id wh
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import os
@@ -32,7 +31,6 @@ from trystate.impl.store.tcp import TCPStore
 from .forked import SECONDS, Program
 from .torch_store.server import free_port
 
-OLDER = "older "  # before a program's name: it behaves like torch 2.12
 BEAT = 1.0  # seconds between two heartbeats; a node without a heartbeat for 2.5 s loses its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
@@ -125,9 +123,6 @@ def overtaken(steps: Iterable[Step]) -> list[Step]:
 def be(program: str, argv: list[str]) -> None:
     """In the child: `trystate run`, `torchrun SECONDS`, or another program that launches torch's agent."""
     begin()  # torch has called the entry point before this process had its variables
-    if program.startswith(OLDER):
-        _as_2_12()
-        program = program.removeprefix(OLDER)
     if program.startswith("trystate"):
         sys.argv = [*program.split(), *argv]
         runpy.run_module("trystate", run_name="__main__")
@@ -149,41 +144,10 @@ def _launch(program: str, argv: list[str]) -> None:
         torch.distributed.launch.main(["--use-env", *argv])  # type: ignore[no-untyped-call]
     else:
         chosen = torchrun.parse_args(argv)  # type: ignore[no-untyped-call]
-        if program == "accelerate":
-            return _accelerate(chosen)
         from torch.distributed.launcher.api import elastic_launch
 
         config, command, arguments = torchrun.config_from_args(chosen)
         elastic_launch(config, command)(*arguments)
-
-
-def _accelerate(chosen: argparse.Namespace) -> None:
-    """`accelerate launch`, which has no options for the id, the endpoint of one machine, and an elastic job."""
-    from accelerate.commands.launch import main  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    os.environ |= {
-        "PET_NNODES": chosen.nnodes, "PET_RDZV_ID": chosen.rdzv_id, "PET_RDZV_ENDPOINT": chosen.rdzv_endpoint,
-    }  # fmt: skip
-    sys.argv = [
-        "accelerate", "--multi_gpu", "--num_machines=1", f"--num_processes={chosen.nproc_per_node}",
-        "--main_process_port=0", "--mixed_precision=no", "--dynamo_backend=no", "--num_cpu_threads_per_process=1",
-        f"--rdzv_backend={chosen.rdzv_backend}", f"--rdzv_conf={chosen.rdzv_conf}",
-        f"--max_restarts={chosen.max_restarts}", chosen.training_script, *chosen.training_script_args,
-    ]  # fmt: skip
-    main()
-
-
-def _as_2_12() -> None:
-    """torch 2.5 to 2.12 create no store once a master is known: a later rank 0 asserts (R16)."""
-    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler as Handler
-
-    made: Any = Handler._create_tcp_store_server
-
-    def asserted(handler: Any, *args: Any) -> Any:
-        assert handler._bootstrap_store_info is None
-        return made(handler, *args)
-
-    setattr(Handler, "_create_tcp_store_server", asserted)  # noqa: B010 (mypy: a method is not assigned to)
 
 
 def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -58,7 +57,6 @@ class World(AbstractContextManager["World"]):
         self.size = size
         isolated.preload(*preload)
         self._children: list[Child] = []
-        self._paused: list[int] = []
         self._stack = ExitStack()
 
     @property
@@ -104,27 +102,13 @@ class World(AbstractContextManager["World"]):
             raise WorldError("\n".join(f"worker {rank}: {word}" for rank, word in enumerate(words)))
         return said
 
-    def pause(self) -> None:
-        """Stop the processes, which then take no processor time. Call `resume` before the next task."""
-        for pid in self.do(pid_of, seconds=START_SECONDS):
-            self._paused.append(pid)
-            os.kill(pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        while self._paused:
-            os.kill(self._paused.pop(), signal.SIGCONT)
-
     def end(self) -> None:
         """Kill the processes, if there are any."""
         self._stack.close()
-        self._children, self._paused = [], []
+        self._children = []
 
     def __exit__(self, *_: object) -> None:
         self.end()
-
-
-def pid_of(rank: int) -> int:
-    return os.getpid()
 
 
 def serve(line: Connection, rank: int) -> None:

@@ -84,7 +84,7 @@ def simulate(args: argparse.Namespace) -> int:
     if args.seed is None:
         return _campaign(args, [kind.name for kind in chosen])
     if len(args.kinds) != 1:
-        raise UsageError(f"--seed {args.seed} is of one kind: name it, as in `trystate simulate engine --seed 17`")
+        raise UsageError(f"--seed {args.seed} is of one kind: name it, as in `trystate simulate ours --seed 17`")
     lines = chosen[0].lines(args.seed, args.nodes, on=args.on or "", whole=args.whole, log=args.log)
     print("\n".join(lines))
     return Exit.FAILED if any(line.startswith("violated: ") for line in lines) else Exit.OK

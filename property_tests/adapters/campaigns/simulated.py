@@ -1,4 +1,4 @@
-"""Cases of the simulator: schedules of faults, on engines, whole handlers and members of rooms.
+"""Cases of the simulator: schedules of faults, on whole handlers, and on agents that are members of a room.
 
 On torch's handlers a violated property is a finding of torch's: the property and the faults of the smallest run decide
 which one. Ours must keep every promise in the same schedule.
@@ -22,7 +22,7 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from ..rooms.worlds import ROOMS as MEMBERS
 from ..simulator import swarm
 from ..simulator.handlers import OURS, ROOMS, SETTLE_SECONDS, TORCH, usual
-from ..simulator.swarm import CORES, Run, Subject
+from ..simulator.swarm import Run, Subject
 from .cases import HELD, Case, Kind, again
 
 SHOWN_MAX = 200  # number of events shown of a run that failed
@@ -48,7 +48,7 @@ def wrong_ranks() -> AbstractContextManager[Any]:
 
 
 def wrong_masters() -> AbstractContextManager[Any]:
-    """The planted fault of an engine and of a member: each node takes itself for the master."""
+    """The planted fault of members: each node takes itself for the master."""
     master = property(lambda joined: joined.state.participants[joined.rank])
     return mock.patch.object(engine.Joined, "master", master)
 
@@ -73,7 +73,7 @@ class Simulated(Kind):
         return super().cases(swarm.tidily(seeds), nodes)
 
     def planted(self) -> AbstractContextManager[Any]:
-        return wrong_masters() if self.subject in (CORES, MEMBERS) else wrong_ranks()
+        return wrong_masters() if self.subject is MEMBERS else wrong_ranks()
 
     def lines(self, seed: int, nodes: int | None = None, **how: Any) -> list[str]:
         """The run in words; `on`: the smallest run that violates this property; `whole`: not made smaller."""
@@ -113,12 +113,10 @@ def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
     return [*lines, f"again: {again(done.subject.name, done.schedule.seed, nodes)}"] if done.fails else lines
 
 
-RESTS = swarm.World.settle_seconds
 KINDS = (
-    Simulated("engine", "our engine and the decisions of our agent", CORES, RESTS, 100),
     Simulated("ours", "our whole handlers, on documents", OURS, SETTLE_SECONDS, 40),
     Simulated("rooms", "our whole handlers, in a room", ROOMS, SETTLE_SECONDS, 50),
-    Simulated("members", "the room and its members, with faults of the server", MEMBERS, RESTS, 150),
+    Simulated("members", "our agents in a room, with faults of the server", MEMBERS, swarm.World.settle_seconds, 150),
     Torch("torch", "torch's own handlers, and ours in the same schedules", TORCH, 0.0, 4),
 )
 assert torch_rendezvous  # loaded before a process is forked

@@ -17,7 +17,6 @@ from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
-from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Edition
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
@@ -30,16 +29,14 @@ from ..torch_store.server import TorchServer
 from .lines import InProcess, OverTcp, Server
 from .queues import BarriersSubject, QueuesSubject, WaitsSubject
 from .registers import FramesSubject, RegistersSubject
-from .startups import StartUpsSubject
 from .watches import LIMITS, WatchesSubject
 
 Report = Callable[[str], None]
 Sizes = Mapping[str, int]
-Place = Server | ExitStack  # a server, or the stack that ends the servers of the subject
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
     Barriers: BarriersSubject, Frames: FramesSubject, Queues: QueuesSubject, Registers: RegistersSubject,
-    StartUps: StartUpsSubject, Waits: WaitsSubject, Watches: WatchesSubject,
+    Waits: WaitsSubject, Watches: WatchesSubject,
 }  # fmt: skip
 
 
@@ -56,7 +53,7 @@ class Case:
     def build(self) -> System:
         return self.system(edition=self.edition, faults=self.faults, **self.sizes)
 
-    def subject(self, system: System, server: Place) -> Subject:
+    def subject(self, system: System, server: Server) -> Subject:
         options: dict[str, Any] = {"extended": True} if self.extended else {}
         return SUBJECTS[self.system](system, server, **options)
 
@@ -106,23 +103,11 @@ TORCHS = (
     Case(Queues, TORCH, {"client": 1, "element": 1}, ("drop",)),
     Case(Registers, TORCH, {"client": 1}, ("drop",)),
 )
-OUR_START_UPS = (
-    Case(StartUps, TRYSTATE, {"client": 2}, ("crash", "overwrite")),
-    Case(StartUps, TRYSTATE, {"client": 2}, ("again",)),
-    Case(StartUps, TRYSTATE, {"client": 2}, ("stop",)),
-)
-TORCHS_START_UPS = (
-    Case(StartUps, TORCH, {"client": 2}, ("again",)),
-    Case(StartUps, TORCH, {"client": 2}, ("crash",)),
-    Case(StartUps, TORCH, {"client": 2}, ("overwrite",)),
-)
-
-
 TORCHS_METHODS: Mapping[type[System], str] = {Queues: "queue_push", Barriers: "barrier"}  # not in every torch
 
 
 def replay(
-    cases: tuple[Case, ...], report: Report, edges_max: int | None = None, *, server: Callable[[ExitStack], Place]
+    cases: tuple[Case, ...], report: Report, edges_max: int | None = None, *, server: Callable[[ExitStack], Server]
 ) -> Outcome:
     """Replay every edge of each case on one server, or about `edges_max` of each.
 
@@ -151,11 +136,6 @@ def over_tcp(stack: ExitStack) -> Server:
 def torchs(stack: ExitStack) -> Server:
     """torch's server, in its own process."""
     return stack.enter_context(OverTcp(stack.enter_context(TorchServer()).port))
-
-
-def brought_along(stack: ExitStack) -> ExitStack:
-    """No server: the master's constructor starts one."""
-    return stack
 
 
 def checks(place: str, cases: tuple[Case, ...], replay: Callable[..., Outcome]) -> Iterator[Check]:

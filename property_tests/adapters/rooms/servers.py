@@ -13,92 +13,16 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.changes import Table
-from trystate.impl.rendezvous.rooms.member import JOINING
-from trystate.impl.rendezvous.rooms.messages import HEAD, JOIN, Summary
-from trystate.impl.rendezvous.rooms.room import LISTING, Room
-from trystate.impl.rendezvous.state import Node, Participant, State
+from trystate.impl.rendezvous.rooms.messages import HEAD, JOIN
+from trystate.impl.rendezvous.rooms.room import Room
+from trystate.impl.rendezvous.state import Participant, State
 
 from ..simulator.moments import Time
-from ..simulator.monitors import Monitors, demand
-from ..simulator.nodes import Process
-from ..simulator.schedule import Fault
-from ..simulator.store import Link
-
-LATE_SECONDS = 3.0  # longest time of a request whose connection breaks, and until the server detects the break
-OPERATOR = Node("operator", 1, 0, "operator")
-OUTSIDER: Any = SimpleNamespace(token=OPERATOR.token, up=False, runs=False, joined=None, leaves=False,
-                              restarting=False, cause="")  # fmt: skip
-
-
-def postponed(time: Time, until: float, call: Callable[[], None]) -> bool:
-    """Whether a process is frozen until a later time. The call is then made at that time."""
-    if frozen := until > time.now:
-        time.at(until, call)
-    return frozen
-
-
-class RoomMonitors(Monitors):
-    """The properties of a run; also of requests that arrive twice or late, and of restarts."""
-
-    unlisted_expel = True
-
-    def __init__(self, time: Time) -> None:
-        super().__init__(time)
-        self.processes[OPERATOR.token] = OUTSIDER
-        self.rounds: dict[tuple[str, int], State] = {}  # complete ones
-        self._seen: dict[tuple[str, int], object] = {}  # the summaries of its members
-        self._replaced: set[tuple[bytes, ...]] = set()  # requests that have replaced a round
-        self._ended: dict[str, int] = {}  # the last join of a node that was taken off the lists
-        self.version = 0  # the latest that a node has received
-        self.sender = OUTSIDER  # the node of a request, as it was when it sent that
-
-    def strikes(self, fault: Fault) -> None:
-        super().strikes(fault)
-        if fault.kind == "pause":
-            self._outages.append((fault.at, fault.at + fault.seconds))
-
-    def _spending(self, before: State, after: State, writer: Process) -> None:
-        super()._spending(before, after, self.sender)
-
-    def changed(self, name: str, request: tuple[bytes, ...], before: State | None, after: State) -> None:
-        who = after.writer
-        beat, join = self._beat.get(who, -math.inf), int.from_bytes(request[1], "little")
-        self.wrote(before, after, who)
-        self._beat[who] = beat if name not in LISTING else self._time.now
-        if after.complete:
-            self.rounds[after.life, after.round] = after
-        if name == "replace_round":
-            demand(request not in self._replaced, "a_request_replaces_one_round", who, after)
-            self._replaced.add(request)
-        if name == "withdraw":
-            half: Any = self.processes[who].engine
-            self._ended[who] = max(join, half.left)
-        elif name in LISTING and request[0][0] in JOINING:
-            demand(join > self._ended.get(who, 0), "an_ended_join_stays_ended", who, join, after)
-
-    def restored(self, before: State | None, after: State | None, whole: bool) -> None:
-        """A server has started again; `whole`: all its records were on the disk."""
-        demand(not whole or before == after, "a_restart_has_the_records", before, after)
-        version, self._state = after.version if after is not None else 0, after
-        demand(version >= self.version, "answers_are_kept", version, self.version)
-        if not whole:  # some changes are undone, and may be made again; no node has seen them
-            self._replaced.clear()
-            self._ended.clear()
-
-    def joined(self, process: Process, s: Summary) -> engine.Joined:
-        """The round as the engine would return it."""
-        key = s.life, s.round
-        found = engine.Joined(self.rounds[key], s.rank)
-        same = s.participants, s.master, s.members
-        demand(self._seen.setdefault(key, same) == same, "agree_on_world", process.token, same)
-        demand(s.rank in range(found.world_size) and s.participants == found.world_size, "agree_on_world", s)
-        demand(s.master == (found.state.participants[0].host, found.state.participants[0].port), "agree_on_master", s)
-        return found
+from .hosts import Wire, postponed
+from .monitors import OUTSIDER, Monitors
 
 
 class Checked(Room):
@@ -138,7 +62,7 @@ class Server:
     waits_for_disk = True
     closes_replaced = True
 
-    def __init__(self, time: Time, watch: RoomMonitors, rng: random.Random) -> None:
+    def __init__(self, time: Time, watch: Monitors, rng: random.Random) -> None:
         self.time, self.watch, self.rng = time, watch, rng
         self.down_until = self.frozen_until = 0.0
         self.disk = rng.choice((0.0, 0.02, 0.02, 0.4))  # seconds of a sync, at most
@@ -232,35 +156,3 @@ class Server:
         if wire in self.wires and self._runs(lambda: self.ended(wire)):
             del self.wires[wire]
             self.room.gone(wire)
-
-
-class Wire:
-    """A connection, ordered in both directions. `dead`: no message passes any more, and neither end has detected it."""
-
-    def __init__(self, process: Any, server: Server) -> None:
-        self.process, self.server, self.time = process, server, server.time
-        self.link: Link = process.computer.link
-        self.dead = False
-        self.there_at = self.back_at = 0.0
-        server.wires[self] = None
-
-    def _passes(self) -> bool:
-        self.dead |= self.link.cut_until > self.time.now
-        return not self.dead
-
-    def send(self, data: bytes) -> None:
-        self.link.sends()
-        if self._passes():
-            late, process = self.process.resets or self.link.loses(), self.process
-            delay = self.link.rng.uniform(0.0, LATE_SECONDS) if late else self.link.delay()
-            self.there_at = max(self.there_at, self.time.now + delay)
-            sender = process.sender(data[0])
-            self.time.at(self.there_at, lambda: self.server.receive(self, data, sender) if self._passes() else None)
-            if late:
-                process.resets = False
-                self.time.after(self.link.delay(), lambda: process.breaks(self))
-
-    def answer(self, data: bytes, notice: bool) -> None:
-        if self in self.server.wires and self._passes():
-            self.back_at = max(self.back_at, self.time.now + self.link.delay())
-            self.time.at(self.back_at, lambda: self.process.receive(self, data, notice) if self._passes() else None)

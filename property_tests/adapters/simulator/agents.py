@@ -15,12 +15,11 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler
 from trystate.impl.rendezvous.state import Settings
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
-from .machines import Machine
+from .link import SLOW_SECONDS
+from .machines import KILL_SECONDS, LEAVE_SECONDS, START_SECONDS, Machine
 from .moments import Signal, Time
-from .nodes import KILL_SECONDS, LEAVE_SECONDS, START_SECONDS
 from .schedule import Fault, Host, Schedule
 from .servers import Address, Client, Network, Server
-from .store import SLOW_SECONDS
 from .threads import Process
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Side:
     closed: Callable[[dict[str, bytes]], bool]
     looks: float  # longest time between two reads of the shared state, in seconds
     closed_by_member: Callable[[dict[str, bytes]], bool] = no_member  # a lambda cannot go to a cluster
-    server: type[Server] = Server
+    server: Callable[[Time], Server] = Server
     client: type[Client] = Client
 
 

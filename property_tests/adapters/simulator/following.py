@@ -1,40 +1,69 @@
-"""Records of simulated runs, which the monitor follows on the model: the writes of real engines are a run of it."""
+"""Records of simulated runs, which the monitor follows on the model: the writes of our handlers are a run of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from trystate.impl.rendezvous.encoding import encode
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.runs import Runs
 
-from .monitors import BEATS, Event
+from .handlers import OUR_SIDE, OURS, Handlers
+from .moments import Time
+from .servers import Answer, Reply, Server
+from .swarm import Run, run
+from .threads import Process
 
-SIMULATED = "trystate/simulated/state"
+
+class Recorder(Server):
+    """A server that records its writes and heartbeats, each with the process, and the ends of processes."""
+
+    def __init__(self, record: list[Line], time: Time) -> None:
+        super().__init__(time)
+        self._record = record
+        self._connections: dict[Process, int] = {}
+        self._version = 0  # of the state
+        self._who: Process  # the sender of the request that is carried out
+
+    def ask(self, who: Process, keys: Sequence[str], request: Any, reply: Reply) -> None:
+        if who not in self._connections:
+            self._connections[who] = len(self._connections) + 1
+            who.at_death.append(lambda: self._note(who, "close"))
+
+        def noted(server: Server) -> Answer:
+            self._who = who
+            answer: Answer = request(server)
+            return answer
+
+        super().ask(who, keys, noted, reply)
+
+    def add(self, key: str, amount: int) -> bytes:
+        self._note(self._who, "add", key=key)
+        return super().add(key, amount)
+
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        found, won = super().compare_set(key, expected, desired), self.asked["won"]
+        if won > self._version:
+            self._version = won
+            value = desired.decode("latin-1")
+            self._note(self._who, "write", key=key, value=value, v=won, **{"from": won - 1})
+        return found
+
+    def _note(self, who: Process, what: str, **fields: Any) -> None:
+        at, connection = self.time.now, self._connections[who]
+        fields = {"op": what, "t": at, "c": connection, **fields}
+        self._record.append(Line("simulated", len(self._record) + 1, what, at, connection, fields))
 
 
-def simulated(log: Iterable[Event]) -> Iterator[Line]:
-    """The record of a simulated run: a connection for each process."""
-    connections: dict[str, int] = {}
-    version = number = 0
-    for event in log:
-        connection = connections.setdefault(event.who, len(connections) + 1)
-        if event.what == "died":
-            number += 1
-            yield Line("simulated", number, "close", event.at, connection, {"op": "close"})
-        if event.what == BEATS:
-            number += 1
-            fields = {"op": "add", "t": event.at, "c": connection, "key": f"trystate/simulated/beat/{event.who}"}
-            yield Line("simulated", number, "add", event.at, connection, fields)
-        if event.state is None:
-            continue
-        number, version = number + 1, version + 1
-        fields = {
-            "op": "write", "t": event.at, "c": connection, "key": SIMULATED, "v": version, "from": version - 1,
-            "value": encode(event.state).decode("latin-1"),
-        }  # fmt: skip
-        yield Line("simulated", number, "write", event.at, connection, fields)
+def recorded(seed: int, nodes: int | None = None) -> tuple[Run, list[Line]]:
+    """A run of our handlers, and its record, without the ends of the processes that outlive it."""
+    record: list[Line] = []
+    side = replace(OUR_SIDE, server=partial(Recorder, record))
+    done = run(OURS.draw(seed, nodes), replace(OURS, world=partial(Handlers, side)))
+    return done, [line for line in record if line.time < done.seconds]
 
 
 def followed(record: Iterable[Line | Flaw], *, judged: bool = True) -> Follower:

@@ -5,7 +5,6 @@ Rule: both have the same network, the same agent and the same faults; a seed dec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from trystate.model.errors import TrystateError
 from .agents import CLOSE_SECONDS, READ_SECONDS, RUN_ID, Agent, Node, Side
 from .outcomes import Outcomes
 from .rooms import RoomClient, RoomServer
-from .schedule import STOPS, Host, Schedule, draw
+from .schedule import STOPS, Fault, Host, Schedule, draw
 from .servers import Network
 from .surroundings import virtual
 from .swarm import Run, Subject, World, ended
@@ -44,7 +43,7 @@ def _ours(agent: Agent) -> DynamicRendezvousHandler:
 def _our_round(handler: DynamicRendezvousHandler) -> object:
     joined = handler._part.joined
     assert joined is not None  # it has just returned
-    return joined.round
+    return f"{joined.round} of {joined.life}"
 
 
 def _state(data: dict[str, bytes]) -> State | None:
@@ -62,10 +61,12 @@ def _leased(handler: DynamicRendezvousHandler, now: float) -> bool:
 
 
 def _closed_by_member(data: dict[str, bytes]) -> bool:
-    """Whether a member or an expected node has closed the rendezvous; both may."""
+    """Whether a member or an expected node has closed the rendezvous, or no restart was left; both may."""
     state = _state(data)
     if state is None or state.closed is None:
         return False
+    if state.closed.verdict == "failed":
+        return state.spent == state.settings.max_restarts
     return any(str(one.node) == state.closed.by for one in (*state.participants, *state.expected))
 
 
@@ -76,22 +77,25 @@ ROOMS_SIDE = replace(OUR_SIDE, name="rooms", server=RoomServer, client=RoomClien
 # ---- runs
 
 
-def usual(seed: int, nodes: int | None = None) -> Schedule:
-    """The schedule of a seed without lost stores and counted restarts, which torch's handler does not have.
+def whole(seed: int, nodes: int | None = None) -> Schedule:
+    """The schedule of a seed without stops of an agent alone.
 
-    No agent is stopped alone: torch's agents have no watchdog, so two groups would run with any handler. The heartbeat
-    interval is doubled: torch's nodes read once a second, which is too slow for a shorter one.
+    torch's agents have no watchdog, so two groups would run with any handler. The heartbeat interval is doubled:
+    torch's nodes read once a second, which is too slow for a shorter one.
     """
     drawn = draw(seed, nodes)
     hosts = (
-        replace(
-            h,
-            work=math.inf,
-            settings=replace(h.settings, max_restarts=-1, keep_alive_interval=2 * h.settings.keep_alive_interval),
-        )
+        replace(h, settings=replace(h.settings, keep_alive_interval=2 * h.settings.keep_alive_interval))
         for h in drawn.hosts
     )
-    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in ("wipe", *STOPS)))
+    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in STOPS))
+
+
+def usual(seed: int, nodes: int | None = None) -> Schedule:
+    """The schedule without lost stores and counted restarts, which torch's handler does not have."""
+    drawn = whole(seed, nodes)
+    hosts = (replace(h, settings=replace(h.settings, max_restarts=-1)) for h in drawn.hosts)
+    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind != "wipe"))
 
 
 class Handlers(World):
@@ -113,6 +117,11 @@ class Handlers(World):
             for host in self.schedule.hosts
         }
 
+    def begin(self, fault: Fault) -> None:
+        """A closed rendezvous is not wiped: the next one would be another job."""
+        if fault.kind != "wipe" or not self.side.closed(self.shared.data):
+            super().begin(fault)
+
     def end(self) -> None:
         for agent in self.outcomes.agents:
             agent.die()
@@ -121,7 +130,8 @@ class Handlers(World):
 
 
 OURS, ROOMS, TORCH = (
-    Subject(partial(Handlers, side), side.name, usual, virtual) for side in (OUR_SIDE, ROOMS_SIDE, TORCHS_SIDE)
+    Subject(partial(Handlers, side), side.name, draws, virtual)
+    for side, draws in ((OUR_SIDE, whole), (ROOMS_SIDE, usual), (TORCHS_SIDE, usual))
 )
 SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (OURS, ROOMS, TORCH)}
 
@@ -131,7 +141,7 @@ def crowd(size: int, subject: Subject = OURS) -> Run:
 
     Raises TrystateError if they do not within `SETTLE_SECONDS`.
     """
-    host = Host(0, 0.0, Settings(size, size), 0.0, 1.0, SETTLE_SECONDS, 0.0, deaf=False)
+    host = Host(0, 0.0, Settings(size, size), 0.0, 1.0, SETTLE_SECONDS, 0.0)
     schedule = Schedule(size, tuple(replace(host, number=number) for number in range(size)), ())
     with subject.inside():
         world: Any = subject.world(schedule)

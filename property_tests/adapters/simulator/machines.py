@@ -8,9 +8,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from .link import Link
 from .moments import Time
 from .schedule import NO_RETURN, Fault, Host, Schedule
-from .store import Link
+
+KILL_SECONDS = 0.25  # longest time to kill workers
+START_SECONDS = 0.1  # longest time from the return of next_rendezvous to the start of the workers
+LEAVE_SECONDS = 3.0  # how long a process tries to announce its end after the end of its workers
 
 
 class Machine:
@@ -22,7 +26,7 @@ class Machine:
         self.host, self.time = host, time
         self.seed = f"{schedule.seed} {host.number}"
         self.rng = random.Random(self.seed)
-        self.link = Link(time, self.rng, deaf=host.deaf)
+        self.link = Link(time, self.rng)
         self.frozen_until = self.disturbed_until = 0.0  # the end of a freeze of the host, and of any disturbance
         self.processes: list[Any] = []
         self.lost = False  # its process was killed, and is not started again

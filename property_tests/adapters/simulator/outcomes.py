@@ -16,8 +16,8 @@ from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .agents import Agent, Returned, Side
 from .moments import Time
-from .monitors import Watch
-from .schedule import Fault
+from .schedule import OF_THE_STORE, Fault
+from .watch import Watch
 
 OVERLAP_SECONDS = 1.0  # overlap of two groups: an agent reads ten times a second, and kills its workers in 0.25 s
 CATCH_UP_SECONDS = 0.75  # time after a disturbance in which delayed requests are repeated
@@ -43,8 +43,10 @@ class Outcomes(Watch):
 
     def strikes(self, fault: Fault) -> None:
         super().strikes(fault)
-        if fault.kind == "outage":
+        if fault.kind in OF_THE_STORE:
             self.disturbed_until = max(self.disturbed_until, self._time.now + fault.seconds)
+        if fault.kind == "wipe":  # the nodes of an earlier life run until their leases end
+            self._overlap = max([self._overlap, *(one.settings.lease_seconds for one in self.agents)])
 
     # ---- events of the agents
 

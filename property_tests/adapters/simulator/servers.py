@@ -14,9 +14,9 @@ from typing import Any
 
 from trystate.impl.store.errors import ConnectionLost, OutcomeUnknown, StoreTimeout
 
+from .link import Link
 from .machines import Machine
 from .moments import Time
-from .store import Link
 from .threads import Event, Lock, Process, living
 
 Answer = bytes | BaseException | None
@@ -42,10 +42,10 @@ class Server:
     def busy_until(self) -> float:
         return max(self.down_until, self._host.frozen_until if self._host is not None else 0.0)
 
-    def ask(self, keys: Sequence[str], request: Callable[[Server], Answer], reply: Reply) -> None:
-        """Answer when all the keys exist."""
+    def ask(self, who: Process, keys: Sequence[str], request: Callable[[Server], Answer], reply: Reply) -> None:
+        """Answer a process when all the keys exist."""
         if self.busy_until > self.time.now:
-            return self.time.at(self.busy_until, lambda: self.ask(keys, request, reply))
+            return self.time.at(self.busy_until, lambda: self.ask(who, keys, request, reply))
         if all(key in self.data for key in keys):
             return reply(request(self))
         self._waiting.append((keys, lambda: reply(request(self)), reply))
@@ -74,8 +74,14 @@ class Server:
         """The caller has given up."""
         self._waiting = [one for one in self._waiting if one[2] is not reply]
 
+    def wipe(self) -> None:
+        """It starts again, empty."""
+        self.data.clear()
+        self.end()
+
     def end(self) -> None:
-        for _, _, reply in self._waiting:
+        waiting, self._waiting = self._waiting, []
+        for _, _, reply in waiting:
             reply(ConnectionLost("the server has gone"))
 
 
@@ -192,7 +198,7 @@ class Client:
         def ask(server: Server) -> None:
             asked.append(server)
             server.asked[kind] += kind != WRITE  # `compare_set` counts its result
-            server.ask(keys, request, reply)
+            server.ask(process, keys, request, reply)
 
         if kind == WRITE:
             link.sends()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,12 +14,11 @@ from trystate.impl.rendezvous.errors import RendezvousStateError
 from ..garbage import set_aside
 from .machines import Machine
 from .moments import Endless, Time
-from .monitors import Event, Monitors, Violation, Watch
-from .nodes import Computer
-from .schedule import Fault, Schedule, draw, shrunk
-from .store import Store
+from .schedule import Fault, Schedule
+from .watch import Event, Violation, Watch
 
 RUNS = 20  # between two collections of garbage
+SHRINK_RUNS_MAX = 400
 
 
 class World:
@@ -88,29 +87,14 @@ class World:
         self.time.end()
 
 
-class Cores(World):
-    """Engines and the decisions of agents."""
-
-    def make(self) -> None:
-        self.watch = monitors = Monitors(self.time)
-        self.shared = Store(self.time, monitors.wrote, monitors.beat)
-        hosts: dict[int, Computer] = {}
-        for host in self.schedule.hosts:
-            hosts[host.number] = Computer(host, self.schedule, self.time, self.shared, monitors, hosts)
-        self.hosts = hosts
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The programs on the hosts of a schedule, and the schedule of a seed for them."""
 
     world: Callable[[Schedule], World]
-    name: str = "engine"  # its kind in a campaign
-    draw: Callable[[int, int | None], Schedule] = draw
-    inside: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-CORES = Subject(Cores)
+    name: str  # its kind in a campaign
+    draw: Callable[[int, int | None], Schedule]
+    inside: Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +121,7 @@ class Run:
         return next(iter(self.violations), "")
 
 
-def run(schedule: Schedule, subject: Subject = CORES, *, on: bool = False) -> Run:
+def run(schedule: Schedule, subject: Subject, *, on: bool = False) -> Run:
     """Run a schedule until the first violation; with `on`, until it is at rest or does not come to rest."""
     with subject.inside():
         world = subject.world(schedule)
@@ -167,15 +151,19 @@ def ended(world: World, subject: Subject) -> Run:
 
 
 def shrink(failed: Run, name: str = "") -> Run:
-    """The smallest run found that violates a property, or the same one first."""
-    return shrunk(
-        failed, lambda schedule: run(schedule, failed.subject, on=bool(name)),
-        lambda again: name in again.violations or again.fails == (name or failed.fails),
-    )  # fmt: skip
+    """The smallest run found that violates a property, or the same one first: nodes and faults are left out."""
+    smaller = failed.schedule.smaller()
+    for _ in range(SHRINK_RUNS_MAX):
+        if (schedule := next(smaller, None)) is None:
+            break
+        again = run(schedule, failed.subject, on=bool(name))
+        if name in again.violations or again.fails == (name or failed.fails):
+            failed, smaller = again, again.schedule.smaller()
+    return failed
 
 
 def sweep(
-    seeds: Iterable[int], subject: Subject = CORES, nodes: int | None = None, *, on: bool = False
+    seeds: Iterable[int], subject: Subject, nodes: int | None = None, *, on: bool = False
 ) -> Generator[Run, None, None]:
     """The runs of these seeds."""
     return (run(subject.draw(seed, nodes), subject, on=on) for seed in tidily(seeds))

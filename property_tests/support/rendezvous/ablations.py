@@ -12,10 +12,8 @@ from typing import Any
 
 from trystate.model.language import Expr, SymbolicState, ite, ord_
 from trystate.model.language.transitions import Rule
-from trystate.model.rendezvous import Ours, Rendezvous, Torch213
-from trystate.model.rendezvous.torch import Torch
+from trystate.model.rendezvous import Ours, Rendezvous
 from trystate.model.rendezvous.vocabulary import (
-    Action,
     AgentPhase,
     Deadline,
     Edition,
@@ -159,10 +157,6 @@ BeatsOnceItRuns = beats_unless("BeatsOnceItRuns", lambda s, node: s.phase[node] 
 BeatsUntilItIsDone = beats_unless("BeatsUntilItIsDone", lambda s, node: s.phase[node] == AgentPhase.DONE)
 
 
-# torch's rendezvous, with a separate client for the heartbeats.
-TwoClients = wrong("TwoClients", Torch213, is_blocked=Torch.is_blocked, falls_silent=Torch.falls_silent)
-
-
 # An observer counts the time in which it could not reach the store.
 CountsOutages = silent_where("CountsOutages", lambda s, node: s.store_down)
 
@@ -244,12 +238,6 @@ JoinsBeforeItsCheck = wrong("JoinsBeforeItsCheck", Ours, listed_as=lambda self, 
 
 # A node whose health command failed does not step back.
 StaysExpected = wrong("StaysExpected", Ours, stand_by=None)
-
-
-# A late node does not remove its listing.
-LeavesWithoutAWord = wrong(
-    "LeavesWithoutAWord", Ours, withdraw=lambda self, s, node: self.fails(s, node, Action.WITHDRAW)
-)
 
 
 # A drained member is off the lists before its workers are stopped.

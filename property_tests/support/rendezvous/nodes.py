@@ -193,12 +193,9 @@ class Fault:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        self.thawed = threading.Event()
-        self.thawed.set()
         self.struck = 0
 
     def strike(self) -> None:
         self.struck += 1
-        self.thawed.wait(SECONDS)
         if self.error is not None:
             raise self.error

@@ -290,26 +290,3 @@ def test_an_ablation_breaks_what_the_repair_is_there_for(
 def test_every_property_is_broken_by_an_ablation() -> None:
     asked = claims(Agents(edition=TRYSTATE, faults=(*EVERY_FAULT, "deaf", "final_failure")))
     assert asked == {name for *_, broken in ABLATIONS for name in broken}
-
-
-# ---- torch's three steps: SIGTERM, the wait, SIGKILL
-
-
-@pytest.mark.parametrize(
-    ("cls", "broken"),
-    [
-        (
-            wrong("TorchLeavesWhileTheyRun", Torch, has_stopped=_stops_at_once),
-            {"one_group_in_the_job", "one_group_on_a_node"},
-        ),
-        (
-            wrong("TorchNeverKills", Torch, kill_workers=None),
-            {"everybody_ends", "joins_end", "stopped_workers_end", "the_waiting_are_answered"},
-        ),
-    ],
-    ids=lambda x: getattr(x, "__name__", None),
-)
-def test_of_three_steps_torch_needs_each(cls: type[System], broken: set[str]) -> None:
-    """elastic-node-change 2.3.3.3. The known violations of torch's edition remain."""
-    asked = run(TORCH, 2, 1, 2, ("deaf",))
-    assert violated(report(replace(asked, system=bare(cls)))) - violated(report(asked)) == broken

@@ -292,7 +292,6 @@ def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
     tool = articles_tool()
     said = {
         "rendezvous/test_engine_edges.test_any_three_faults_together": tool["NIGHT"],
-        "store/test_start_ups_replayed.test_constructors_and_a_larger_model_agree_on_random_runs": tool["NIGHT"],
         "rendezvous/test_torch_conformance.test_torch_takes_every_edge_under_a_fault": tool["SAMPLE"],
         "rendezvous/test_options.test_an_unknown_option_is_refused_with_the_nearest_one": "",
     }

@@ -58,7 +58,7 @@ BACKWARD = {
     "model.prover.counting": ("sums",),  # a part of a sum is named as counts are
     "model.prover.formulas": ("counting",),  # the laws of counting are instances of formulas
     "monitor.rendezvous.follower": ("judging", "waiting"),  # both read the follower's state at each line
-    "property_tests.adapters.simulator.monitors": ("nodes",),  # a process reports its events to them
+    "property_tests.adapters.rooms.servers": ("hosts",),  # a process sends its requests to the server
     "property_tests.adapters.simulator.outcomes": ("agents",),  # an agent reports its events to them
     "property_tests.support.autograd.running": ("programs",),  # tensors do the steps of a program
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report
 from trystate.model.language import Form
 from trystate.model.rendezvous import Rendezvous
@@ -16,8 +15,6 @@ from trystate.property_tests.support.rendezvous.ablations import (
     ABLATIONS,
     Ablation,
     BeatsForTheDead,
-    LeavesWithoutAWord,
-    TwoClients,
     small,
 )
 
@@ -44,33 +41,6 @@ def test_a_violation_of_two_faults_is_missed_by_one_and_found_by_two() -> None:
     run = found.verdict("the_expected_come_or_go").run
     assert run is not None
     assert len(run.path.steps) == 29
-
-
-@pytest.mark.parametrize("max_nodes", [2, 3])
-def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
-    """Its withdrawal saves the other nodes the time until they expel it, but no property requires that."""
-    found = report(small(LeavesWithoutAWord, 3, 2, max_nodes, ("join_timeout", "crash", "worker_failure"), 2))
-    assert violated(found) == set()
-    assert "withdraw" not in found.never_fired
-
-
-WAITS = {
-    "a member that is stopped": ("stall", {"live_nodes_stay", "deadlock_freedom"}, (734, 628)),
-    "a member that is done": ("job_end", {"live_nodes_stay"}, (223, 163)),
-}
-
-
-@pytest.mark.parametrize(("fault", "more", "states"), WAITS.values(), ids=WAITS)
-def test_a_node_of_torch_that_waits_at_the_store_is_expelled(
-    fault: str, more: set[str], states: tuple[int, int]
-) -> None:
-    """R15 and R19 do not occur if the heartbeats have a separate client."""
-    shared, two = (
-        check(cls(node=2, min_nodes=2, max_nodes=2, edition=Edition.TORCH, faults=[fault]), engine="explicit")
-        for cls in (Rendezvous, TwoClients)
-    )
-    assert violated(shared) - violated(two) == more
-    assert (shared.exploration.distinct, two.exploration.distinct) == states
 
 
 def test_every_finding_of_the_rendezvous_has_a_repair_that_keeps_it_away() -> None:

@@ -95,16 +95,6 @@ def causes_and_ends() -> None:
     assert changed("mark_closed", None, me, "over").closed is not None
 
 
-def seats_and_restarts() -> None:
-    """A waiting node that leaves moves no other into a complete round; other settings begin with all restarts."""
-    waiting = changed("add_to_wait_list", complete(0, 1, agreed=settings(2, 4)), participant(2))
-    left = changed("withdraw", changed("add_to_wait_list", waiting, participant(3)), participant(2))
-    assert (tokens(left.participants), tokens(left.waiting)) == (["token-0", "token-1"], ["token-3"])
-    empty = State("life", settings(1, 2, max_restarts=3), spent=2)
-    for agreed, spent in ((empty.settings, 2), (settings(1, 2, max_restarts=4), 0)):
-        assert changed("add_to_participants", empty, participant(0), agreed).spent == spent
-
-
 def spares_and_drained_nodes() -> None:
     """A spare takes the seat of a member, or of a drained node that was expected; other nodes leave it where it is."""
     full = changed("add_to_redundancy_list", complete(0, 1, agreed=settings(2, 2)), participant(2))
@@ -119,7 +109,7 @@ def spares_and_drained_nodes() -> None:
         assert tokens(changed("expel", state, participant(0), [f"token-{gone}"]).participants) == members
 
 
-WORDS = (causes_and_ends, seats_and_restarts, spares_and_drained_nodes)
+WORDS = (causes_and_ends, spares_and_drained_nodes)
 
 
 @pytest.mark.parametrize("claim", WORDS, ids=lambda claim: claim.__name__)

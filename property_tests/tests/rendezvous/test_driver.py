@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -35,7 +34,6 @@ from trystate.impl.rendezvous.notifier import WAIT_SECONDS
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.rendezvous.vocabulary import Action
-from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
 from trystate.store import HashStore
 
@@ -156,13 +154,6 @@ def reading() -> Generator[Effect, Seen, Seen]:
     return (yield Sync())
 
 
-def test_a_request_that_fails_for_a_while_is_tried_again(holder: StateHolder) -> None:
-    fault_of(holder).error = RendezvousConnectionError("it is away")
-    threading.Timer(0.2, lambda: setattr(fault_of(holder), "error", None)).start()
-    assert run(reading(), holder, outage_seconds_max=10.0).state is None
-    assert fault_of(holder).struck > 2
-
-
 def test_a_request_that_takes_too_long_ends(holder: StateHolder) -> None:
     def endless() -> Generator[Effect, Seen, None]:
         while True:
@@ -195,7 +186,6 @@ class Member:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.fault.thawed.set()
         self.beating.stop()
         self.holder.close()
 
@@ -212,14 +202,6 @@ def test_no_exception_ends_the_beating(store: HashStore, kind: type[Exception], 
         until(lambda: member.beats() > beats + 1)
         assert member.beating.standing() is Standing.CURRENT
     assert sum("as planned" in record.getMessage() for record in caplog.records) in (1, 2)  # once per kind
-
-
-def test_a_store_that_hangs_ends_the_lease_by_the_clock_alone(store: HashStore) -> None:
-    with Member(store) as member:
-        member.fault.thawed.clear()
-        until(lambda: member.beating.standing() is Standing.LAPSED, nodes.SECONDS / 2)  # the store hangs all this time
-        member.fault.thawed.set()
-        until(lambda: member.beating.standing() in (Standing.CURRENT, Standing.EXPELLED))
 
 
 def test_a_thread_that_waits_stops_at_once(store: HashStore) -> None:

@@ -13,6 +13,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from trystate.impl.rendezvous import operators, state
 from trystate.impl.rendezvous.changes import Table
+from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Settings
@@ -24,10 +25,9 @@ from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, 
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
-from trystate.property_tests.support.mutants import planted, replaced, rewritten
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, by_verify, examples
 from trystate.property_tests.support.pinned import violated
-from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 from trystate.testing import state_machine
 
 
@@ -103,7 +103,16 @@ def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
 
 
 # fmt: off
-OWN = {  # mutants that are not in the list of the swarm
+MUTANTS: dict[str, Mutant] = {
+    "completes while a node is expected": rewritten(operators._join_in_time, " and not state.expected", ""),
+    "a waiting node never becomes a spare": rewritten(
+        operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"),
+    "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
+    "expels no node": replaced(operators, "expel", lambda view: Action.FINISH),
+    "settings are not compared": replaced(View, "agrees", True),
+    "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
+    "ranks ignore the keys": rewritten(
+        Table._complete, "key=self._orders.__getitem__", "key=lambda token: self.participants[token].node.order"),
     "no sorting": rewritten(
         Table._complete, "sorted(self.participants, key=self._orders.__getitem__)", "[*self.participants]"),
     "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
@@ -117,19 +126,21 @@ OWN = {  # mutants that are not in the list of the swarm
     "the seat of a drained node stays free": rewritten(
         Table.withdraw, "member or frees", "member"),
 }
-SHOWN = {  # a size and the faults at which a mutant shows
+SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant shows
     "no sorting": ("3 2:3",), "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
     "ranks ignore the keys": ("2 2:2", "rank_key"), "keys are sorted as texts": ("2 2:2", "rank_key"),
-    "newcomers are taken in at once": ("2 1:2", "scale_up_interval"), "expels nobody": ("2 1:2", "crash"),
+    "newcomers are taken in at once": ("2 1:2", "scale_up_interval"), "expels no node": ("2 1:2", "crash"),
     "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),
     "anybody closes": ("2 1:2", "job_end"), "a drained node joins": ("2 1:2", "drain"),
     "a drained node is off the lists at once": ("2 1:2", "drain"), "settings are not compared": ("2 1:2", "other_min"),
     "the seat of a drained node stays free": ("2 1:1", "drain"),
+    "completes while a node is expected": ("2 1:2", "worker_failure"),
+    "a waiting node never becomes a spare": ("3 1:2",),
 }
 # fmt: on
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_a_disagreement(name: str) -> None:
-    with planted({**MUTANTS, **OWN}[name]):
+    with planted(MUTANTS[name]):
         assert disagreements(*SHOWN[name]).disagreements

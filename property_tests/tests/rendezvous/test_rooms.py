@@ -17,8 +17,13 @@ from typing import Any
 
 import pytest
 from torch._C._distributed_c10d import TCPStore as TorchStore
+from torch.distributed.elastic.agent.server.api import WorkerState
 
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order
+from trystate.impl.agent.watchdog import LeaseWatch
 from trystate.impl.rendezvous.changes import Table
+from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -40,9 +45,8 @@ from trystate.property_tests.adapters.rooms.worlds import KINDS, ROOMS
 from trystate.property_tests.adapters.simulator import schedule
 from trystate.property_tests.adapters.simulator.swarm import run, shrink, sweep
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
-from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, by_night, examples
-from trystate.property_tests.support.simulator.engine_mutants import MUTANTS as AGENTS
 from trystate.store import TCPStore, TCPStoreServer
 
 RUNS = 500
@@ -66,6 +70,8 @@ def test_the_runs_have_every_fault_and_event() -> None:
 
 
 # fmt: off
+CLOSES_LATE: Mutant = rewritten(
+    Table.withdraw, "self._unlist(me.token)", "self._unlist(me.token)\n    self._fail(me, 'too late')")
 # The properties that a run checks, each with a mistake that violates it in the run of a seed.
 MISTAKES: Mapping[str, tuple[Mutant, int]] = {
     "agree_on_world": (rewritten(Room._answer, "t.ranks.get(token, -1)", "0"), 0),
@@ -79,7 +85,10 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
         Table, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))), 2),
     "lists_are_disjoint": (rewritten(Table._enlist, "self._unlist(me.node.token)", "pass"), 7),
     "the_complete_expect_nobody": (rewritten(Room._set_due, "t.calling and not t.expected", "t.calling"), 4),
-    "one_group_in_the_job": (AGENTS["goes on without a lease"], 36),
+    "one_group_in_the_job": (together(
+        replaced(LeaseWatch, "over", lambda self, now: False),  # else the watchdog kills the workers
+        wrapped(core, "decide", lambda decide: lambda view:
+            Order.GO_ON if view.standing is Standing.LAPSED else decide(view))), 36),
     "what_returned_stays_written": (rewritten(Table.expel, "if member:", "if False:"), 4),
     "leases_end_first": (rewritten(
         Room.begin_again, "(p.node.token, 0.0)", "(p.node.token, -t.settings.expiry_seconds)"), 7),
@@ -108,6 +117,21 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
         vars(Table)["of"].__func__, "for name in LISTS:", "for name in [*LISTS][:2]:"), 7),
     "answers_are_kept": (replaced(Server, "waits_for_disk", False), 7),
     "enough_nodes_complete_a_round": (replaced(Room, "_call_ends", lambda self, t: math.inf), 4),
+    "a_restart_is_a_new_round": (together(
+        rewritten(Member._return, "s.round <= of[1]", "s.round < of[1]"),
+        rewritten(change_of, "intent.of == (t.life, t.round)", "False")), 7),
+    "coming_spends_nothing": (CLOSES_LATE, 0),
+    "closing_is_earned": (CLOSES_LATE, 47),
+    "closing_says_why": (rewritten(Table._fail, ', "failed"', ""), 0),
+    "restarts_left_are_used": (replaced(
+        Table, "restarts_left", property(lambda self: self.settings.max_restarts < 0)), 6),
+    "one_verdict": (replaced(core, "ending", lambda closed: WorkerState.SUCCEEDED), 0),
+    "everybody_ends": (rewritten(
+        Table.mark_done, "self.done.keys() >= self.participants.keys()",
+        "False"), 18),
+    "signals_are_obeyed": (rewritten(core.decide, "if view.signalled:", "if False:"), 7),
+    "outages_are_survived": (rewritten(core._after_success, " and view.cut_off", ""), 71),
+    "full_rounds_come_to_rest": (rewritten(core._after_success, "else Order.REPORT", "else Order.GO_ON"), 18),
 }
 # fmt: on
 
@@ -157,10 +181,6 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
         Member._next_beat, "min(self._first_beat, self.lease.last_beat)", "math.inf")),
     "it returns while a request is under way": ("2 1:2", rewritten(
         Member._return, "self._request is None and not self._wanted", "True")),
-    "a round is complete although a node is expected": ("2 1:2", rewritten(
-        Room._set_due, "t.calling and not t.expected", "t.calling")),
-    "a request ends another round": ("2 2:2 cut worker_failure", rewritten(
-        change_of, "intent.of == (t.life, t.round)", "intent.of")),
     "a change is not on disk": ("2 2:2 server_restart lost_tail", rewritten(
         Room._change, "self._record(messages.record(name, t.version, (me, *plain)))",
         "name == 'add_to_participants' or self._record(messages.record(name, t.version, (me, *plain)))")),
@@ -168,10 +188,6 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
         Room._attach, "number < (last or self._numbers.get(token, 0))", "False")),
     "the server counts the time in which it stood still": ("2 1:1 outage", rewritten(
         Room._watched_at, "min(max(0.0, gap), BLIND_INTERVALS * t.settings.keep_alive_interval)", "gap")),
-    "windows go on while the server is away": ("2 2:2 server_restart lost_tail", rewritten(
-        Room.begin_again, "(p.node.token, 0.0)", "(p.node.token, -now)")),
-    "a join that has ended is forgotten": ("2 1:1 drain", replaced(
-        Room, "_has_ended", lambda self, token, join: False)),
 }
 # fmt: on
 

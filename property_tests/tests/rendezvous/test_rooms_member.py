@@ -345,17 +345,6 @@ def test_bytes_that_are_not_an_answer_are_refused() -> None:
             member.heard(wrong, notice, 0.0)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_server_without_its_contents_begins_another_life(late: bool) -> None:
-    m = meeting(2, 2, 2).joined()
-    m.room = Room(lambda: "another")
-    m.settle(6.0)
-    assert {member.standing(m.now) for member in m.members} == {Standing.EXPELLED}
-    m.joined(600.0 if not late else 0.0)
-    lives = {member.joined.life if member.joined else type(member.error) for member in m.members}
-    assert lives == ({"another"} if not late else {errors.RendezvousTimeoutError})
-
-
 def test_a_node_that_joins_first_sends_its_first_poke_after_two_intervals() -> None:
     m = meeting(2, 2, 1).joined()  # a lease of two intervals and a half
     m.settle(9.9)

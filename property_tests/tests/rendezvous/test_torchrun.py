@@ -51,14 +51,12 @@ def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path:
         one_at_a_time(*agents)
 
 
-LAUNCHERS = ["elastic_launch", "accelerate", *(["torch.distributed.launch", "torchrun"] if NIGHTLY else [])]
+LAUNCHERS = ["elastic_launch", *(["torch.distributed.launch", "torchrun"] if NIGHTLY else [])]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_whatever_calls_torchs_launch_agent_is_a_launcher(launcher: str, tmp_path: Path) -> None:
     """A node logs its wait, agrees on the script, may be drained or a spare, and ends like the job."""
-    if launcher == "accelerate":
-        pytest.importorskip("accelerate", reason="its row of docs/migrate.md needs it: pip install accelerate")
     with job_of(tmp_path, "1:2", launcher) as job:
         workers = "--nproc-per-node=2"
         first, second = (job.agent(name, workers) for name in ("first", "second"))

@@ -1,4 +1,4 @@
-"""The log message of a waiting node: its text in each state, when it is logged, and real nodes that log it."""
+"""The log message of a waiting node: its text in each state, and when it is logged. Agents log it in test_saying.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from trystate.impl.rendezvous import waiting
 from trystate.impl.rendezvous.document_part import summary
-from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Waits, awaited, lasting
-from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.nodes import Meanwhile, until
-from trystate.store import HashStore
 
 A, B, C, D = (Participant(Node(f"host{name}", 7, 0, name.lower()), f"host{name}", 1) for name in "ABCD")
 TWO, SOME = Settings(2, 2), Settings(2, 4)
@@ -164,39 +159,3 @@ def test_a_store_without_answers_is_reported_each_minute() -> None:
         "waiting for the store, which does not answer; since 2 m; up to 11 m",
         f"{ONE_OF_3}; up to 11 m",
     ]
-
-
-# ---- real nodes
-
-
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    monkeypatch.setattr(waiting.log, "info", lambda _, line: found.append(line))
-    return found
-
-
-def test_nodes_say_it_when_they_wait_and_when_one_has_to_come_back(lines: list[str]) -> None:
-    with HashStore() as store:
-        a, b = (DynamicRendezvousHandler.from_store("job", store, 2, 2, f"127.0.0.{k}", **nodes.QUICK) for k in (1, 2))
-        first = Meanwhile(a.next_rendezvous)
-        until(lambda: lines)
-        assert lines == ["1 of 2 nodes; waiting for 1 more (joined: 127.0.0.1); up to 10 s"]
-        b.next_rendezvous()
-        first.join()
-        assert len(lines) == 1, "a node that does not wait says nothing"
-        again = Meanwhile(b.next_rendezvous)
-        until(lambda: len(lines) > 1)
-        assert lines[1].startswith(
-            "1 of 2 nodes; waiting for 127.0.0.1 to come back from the round before (joined: 127.0.0.2)"
-        )
-        a.next_rendezvous()
-        again.join()
-        c = DynamicRendezvousHandler.from_store("job", store, 2, 2, "127.0.0.3", **nodes.QUICK)
-        spare = Meanwhile(c.next_rendezvous)
-        until(lambda: len(lines) > 2)
-        assert lines[2].startswith("this node is a spare: all 2 seats are taken (127.0.0.1, 127.0.0.2)")
-        a.set_closed()
-        spare.join()
-        for one in (a, b, c):
-            one.leave()

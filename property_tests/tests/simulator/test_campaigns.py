@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from trystate.cli import run as command
 from trystate.exits import Exit
+from trystate.impl.rendezvous.changes import Table
 from trystate.model.checker.linearizability import Call
 from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.campaigns import pieces
@@ -26,18 +26,20 @@ from trystate.property_tests.adapters.campaigns.kinds import kinds
 from trystate.property_tests.adapters.campaigns.notebook import Chapter
 from trystate.property_tests.adapters.campaigns.walks import Walk
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.rooms.hosts import Process
+from trystate.property_tests.adapters.rooms.monitors import Monitors
+from trystate.property_tests.adapters.rooms.worlds import ROOMS
 from trystate.property_tests.adapters.simulator import swarm
-from trystate.property_tests.adapters.simulator.monitors import Monitors, Watch
-from trystate.property_tests.adapters.simulator.nodes import Process
 from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
+from trystate.property_tests.adapters.simulator.swarm import Run, run
+from trystate.property_tests.adapters.simulator.watch import Watch
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
-from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 from trystate.property_tests.support.stores.attacked import Recorded, finding, unexplained
 
-BROKEN = "expels without replacing the round"
+BROKEN: Mutant = rewritten(Table.expel, "if member:", "if False:")  # it expels without replacing the round
 SECONDS = 120.0
-IN_PROCESS = ("engine", "ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd", "programs")
-LATE = 1000064  # a seed whose node gets a signal while its request to replace the round is under way
+IN_PROCESS = ("ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd", "programs")
+LATE = 335  # a seed whose node gets a signal while its request to replace the round is under way
 
 
 @pytest.mark.parametrize("name", IN_PROCESS)
@@ -62,7 +64,7 @@ def test_walks_of_torchs_classes_show_their_findings() -> None:
 # Mutants of the campaign itself: monitors that see nothing.
 BLIND: dict[str, tuple[str, Mutant]] = {
     "a monitor that demands nothing": ("ours", replaced(Watch, "demand", lambda *given: None)),
-    "a return that is not checked": ("engine", replaced(Monitors, "returned", lambda *given: None)),
+    "a return that is not checked": ("members", replaced(Monitors, "returned", lambda *given: None)),
     "a walk that takes no step": ("agents", replaced(Walk, "play", lambda walk: None)),
 }
 
@@ -80,18 +82,18 @@ def test_a_campaign_whose_planted_fault_is_not_reported_has_failed(
 def test_a_failing_seed_is_kept_with_its_commit_and_made_small(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["simulate", "engine", "--first", "1", "--seeds", "8", "--jobs", "1", "--out", str(tmp_path)]
-    with planted(MUTANTS[BROKEN]):
+    argv = ["simulate", "members", "--first", "1", "--seeds", "8", "--jobs", "1", "--out", str(tmp_path)]
+    with planted(BROKEN):
         assert command(argv) == Exit.FAILED
         line = next(line for line in capsys.readouterr().out.splitlines() if ": again: " in line)
         prop, _, again = line.partition(": again: ")
-        assert re.fullmatch(r"trystate simulate engine --seed \d", again)
+        assert re.fullmatch(r"trystate simulate members --seed \d", again)
         assert command(again.split()[1:]) == Exit.FAILED
         assert f"violated: {prop}: " in capsys.readouterr().out
-        small = (tmp_path / f"engine-{again.split()[4]}.txt").read_text(encoding="utf-8")
+        small = (tmp_path / f"members-{again.split()[4]}.txt").read_text(encoding="utf-8")
         assert small.startswith("commit ") and small.endswith(f"again: {again}\n")
         smaller = re.search(r"seed \d: (\d) nodes, (\d) faults", small)
-        whole = draw(int(again.split()[4]))
+        whole = ROOMS.draw(int(again.split()[4]), None)
         assert smaller is not None and int(smaller[1]) < len(whole.hosts) and int(smaller[2]) < len(whole.faults)
     assert command(again.split()[1:]) == Exit.OK
 
@@ -115,14 +117,18 @@ def _times(schedule: Schedule) -> list[float]:
     return [*(host.start for host in schedule.hosts), *(fault.at for fault in schedule.faults)]
 
 
+def member_runs(seeds: int) -> list[Run]:
+    return [run(ROOMS.draw(seed, None), ROOMS) for seed in range(seeds)]
+
+
 def test_after_the_faults_every_killed_host_runs_again() -> None:
     """Without the second phase no run has a process after a kill without a restart."""
-    healed = [swarm.run(draw(seed)) for seed in range(12)]
+    healed = member_runs(12)
     names = [[event.who for event in one.log if event.what == "starts to join"] for one in healed]
     lost = [(one, who) for one, joins in zip(healed, names, strict=True) for who in _lost(one.schedule) if joins]
     assert lost
     for one, who in lost:
-        ends = [event.at for event in one.log if event.who.partition(".")[0] == f"t{who}"]
+        ends = [event.at for event in one.log if event.who.partition("-")[0] == f"t{who}"]
         assert max(ends) > one.schedule.calm
 
 
@@ -137,15 +143,16 @@ def _else(schedule: Schedule, node: int) -> bool:
 
 
 def test_a_request_that_is_under_way_at_a_signal_is_no_departure() -> None:
-    assert not swarm.run(draw(LATE)).fails
-    with planted(rewritten(Process._line, "self.leaves = departs", "self.leaves = self.signalled")):
-        assert swarm.run(draw(LATE)).fails == "losses_spend"
+    schedule = ROOMS.draw(LATE, None)
+    assert not run(schedule, ROOMS).fails
+    with planted(rewritten(Process.sender, "self.signalled and kind in (LEAVE, NOTICE)", "self.signalled")):
+        assert run(schedule, ROOMS).fails == "losses_spend"
 
 
 def test_after_the_faults_a_node_that_is_not_answered_is_a_violation() -> None:
     """In the mutant, the store does not answer in the second phase."""
     with planted(rewritten(swarm.World.play, "host.boot()", "host.boot(); self.shared.down_until = 1e9")):
-        assert any(swarm.run(draw(seed)).fails == "full_rounds_come_to_rest" for seed in range(12))
+        assert any(one.fails == "full_rounds_come_to_rest" for one in member_runs(12))
 
 
 def test_a_history_of_torchs_store_is_named_by_one_finding() -> None:
@@ -205,7 +212,7 @@ def test_ranges_of_seeds_are_joined_and_the_bound_is_exact() -> None:
     for first in (20, 0, 40, 10):
         chapter.add(range(first, first + 10), Tally(seeds=10))
     assert chapter.done == [[0, 30], [40, 50]] and chapter.tally.seeds == 40
-    left = pieces.pieces(["engine"], 5, 50, None, done={"engine": chapter.done})
+    left = pieces.pieces(["ours"], 5, 50, None, done={"ours": chapter.done})
     assert [(piece.seeds.start, piece.seeds.stop) for piece in left] == [(30, 40), (50, 55)]
     assert Tally(seeds=300).bound == pytest.approx(1 - 0.05 ** (1 / 300)) == pytest.approx(3 / 300, rel=0.01)
 
@@ -214,8 +221,8 @@ def test_ranges_of_seeds_are_joined_and_the_bound_is_exact() -> None:
 
 
 def begin(*argv: str) -> None:
-    """In a child: the command, on the mutant that the variable BROKEN names, if there is one."""
-    with planted(MUTANTS[name]) if (name := os.environ.get("BROKEN")) else contextlib.nullcontext():
+    """In a child: the command, on the mutant."""
+    with planted(BROKEN):
         sys.exit(command(["simulate", *argv]))
 
 
@@ -228,12 +235,12 @@ def until(program: Program, so: Callable[[str], object]) -> None:
 
 def test_an_interrupted_campaign_keeps_its_findings(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    argv = ["engine", "--seeds", "100000", "--first", "1", "--jobs", "1", "--out", out]
-    with Program(tmp_path / "log", begin, *argv, variables={"BROKEN": BROKEN}) as program:
+    argv = ["members", "--seeds", "100000", "--first", "1", "--jobs", "1", "--out", out]
+    with Program(tmp_path / "log", begin, *argv) as program:
         until(program, lambda said: ": again: " in said and " left" in said)
         assert re.search(r"\d+ seeds, \d+\.\d a second, [\d,]+ faults, \d+ found, about \d+ (s|min) left", program.said)
         program.signal(signal.SIGINT)
         assert program.ends() == Exit.FAILED
         assert f"interrupted: the same command continues from {out}" in program.said
     (kept,) = json.loads((tmp_path / "out" / "campaign.json").read_text(encoding="utf-8")).values()
-    assert kept["engine"]["tally"]["found"] and kept["engine"]["done"][0][0] == 1
+    assert kept["members"]["tally"]["found"] and kept["members"]["done"][0][0] == 1

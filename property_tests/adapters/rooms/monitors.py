@@ -1,141 +1,111 @@
-"""The properties of the model, checked on a run: at every write, return and start of workers, and at its end.
+"""The properties of the model, checked on a run: at every change, return and start of workers, and at its end.
 
-Times are true times, which no node can read. Workers of a frozen host do not run.
+Also the properties of requests that arrive twice or late, and of restarts of the server. Times are true times, which no
+node can read. Workers of a frozen host do not run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
-from trystate.impl.rendezvous.engine import Joined, Write
+from trystate.impl.rendezvous.engine import Joined
+from trystate.impl.rendezvous.rooms.member import JOINING
+from trystate.impl.rendezvous.rooms.messages import Summary
+from trystate.impl.rendezvous.rooms.room import LISTING
 from trystate.impl.rendezvous.state import State
 from trystate.model.agent.vocabulary import Ending
-from trystate.model.errors import TrystateError
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
-from .moments import Time
-from .nodes import KILL_SECONDS, Process
-from .schedule import DRIFT_MAX, Fault
+from ..simulator.machines import KILL_SECONDS
+from ..simulator.moments import Time
+from ..simulator.schedule import DRIFT_MAX, Fault
+from ..simulator.watch import Watch, demand, shown
+from .hosts import OPERATOR, Process
 
 ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
 # Causes of failures that spend a restart. With another cause, workers stop for a newcomer, or the round is over.
-BEATS = "beats"
 LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
 VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
-Life = tuple[str, int]  # a life of the store, and a round
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event of a run: its time in seconds, its node, and the state that was written, if one was."""
-
-    at: float
-    who: str
-    what: str
-    state: State | None = None
-    fault: Fault | None = None
-
-    def __str__(self) -> str:
-        return f"{self.at:8.3f} {self.who:5} {self.what}{shown(self.state) if self.state is not None else ''}"
-
-
-class Violation(TrystateError):
-    """A property does not hold in a run: its name in the model, and the facts that contradict it."""
-
-    def __init__(self, name: str, seen: str) -> None:
-        super().__init__(f"{name}: {seen}")
-        self.name, self.seen = name, seen
-
-    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        return Violation, (self.name, self.seen)
-
-
-def demand(holds: object, name: str, *seen: object) -> None:
-    """Raises Violation unless `holds`. `seen` is formatted only then: each node calls this a hundred times a run."""
-    if not holds:
-        raise Violation(name, ", ".join(shown(one) if isinstance(one, State) else str(one) for one in seen))
-
-
-class Watch:
-    """The events of a run so far, and the properties that do not hold."""
-
-    def __init__(self, time: Time) -> None:
-        self._time = time
-        self.log: list[Event] = []
-        self.violations: dict[str, Violation] = {}  # the first violation of each property
-
-    def say(self, who: str, what: str, state: State | None = None) -> None:
-        self.log.append(Event(self._time.now, who, what, state))
-
-    def strikes(self, fault: Fault) -> None:
-        self.log.append(Event(self._time.now, "", str(fault)[8:], fault=fault))
-
-    def demand(self, holds: object, name: str, seen: str) -> None:
-        if not holds and name not in self.violations:
-            self.violations[name] = Violation(name, seen)
-            self.say("", f"violated: {name}: {seen}")
-
-    def look(self) -> None:
-        """Called at regular intervals."""
-
-    def unrest(self) -> Iterator[tuple[str, str]]:
-        """Why a run without disturbances is not at rest yet: properties, each with the fact that contradicts it."""
-        raise NotImplementedError
+Life = tuple[str, int]  # a life of the room, and a round
+OUTSIDER: Any = SimpleNamespace(token=OPERATOR.token, up=False, runs=False, joined=None, leaves=False,
+                              restarting=False, cause="")  # fmt: skip
 
 
 class Monitors(Watch):
     """The properties of a run, checked at each event."""
 
-    unlisted_expel = False  # whether the request of a node that is not listed yet may expel silent nodes
-
     def __init__(self, time: Time) -> None:
         super().__init__(time)
-        self.processes: dict[str, Process] = {}
-        self._state: State | None = None  # the state that the store holds
+        self.processes: dict[str, Process] = {OPERATOR.token: OUTSIDER}
+        self._state: State | None = None  # the state of the room
         self._worlds: dict[Life, tuple[object, ...]] = {}
-        self._writers: dict[tuple[str, int], str] = {}
         self._beat: dict[str, float] = {}  # when a node last wrote, or sent a heartbeat
         self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
         self._completed: dict[Life, float] = {}  # when a round was complete
-        self._emptied = -math.inf  # when the store lost its contents
+        self._emptied = -math.inf  # when the server lost its contents
         self._outages: list[tuple[float, float]] = []
+        self.rounds: dict[Life, State] = {}  # complete ones
+        self._seen: dict[Life, object] = {}  # the summaries of its members
+        self._replaced: set[tuple[bytes, ...]] = set()  # requests that have replaced a round
+        self._ended: dict[str, int] = {}  # the last join of a node that was taken off the lists
+        self.version = 0  # the latest that a node has received
+        self.sender = OUTSIDER  # the node of a request, as it was when it sent that
 
     def strikes(self, fault: Fault) -> None:
         super().strikes(fault)
         if fault.kind == "wipe":
             self._state, self._emptied = None, self._time.now
-        if fault.kind == "outage":
+        if fault.kind in ("outage", "pause"):
             self._outages.append((fault.at, fault.at + fault.seconds))
 
-    # ---- events of the store
+    # ---- events of the room
 
     def beat(self, who: str) -> None:
-        """A heartbeat has reached the store; it renews no lease that is over."""
-        self.say(who, BEATS)
+        """A heartbeat has reached the room; it renews no lease that is over."""
         if self.processes[who].leased:
             self._beat[who] = self._time.now
 
-    def wrote(self, before: State | None, after: State, who: str) -> None:
+    def changed(self, name: str, request: tuple[bytes, ...], before: State | None, after: State) -> None:
+        """A request, or the room itself, has made the change of this name."""
+        who, join, life = after.writer, int.from_bytes(request[1], "little"), (after.life, after.round)
         self.say(who, f"writes version {after.version}: ", after)
-        self._writers[after.life, after.version] = who
-        self._beat[who], self._state = self._time.now, after
-        demand(after.writer == who, "versions_name_their_writer", who, after)
+        self._state = after
         _shape(before, after)
         if before is not None:
             _kept(before, after)
             self._closing(before, after, who)
-            self._spending(before, after, self.processes[who])
+            self._spending(before, after, self.sender)
             self._removals(before, after, who)
             self._growing(before, after)
         if after.complete:
-            self._completed.setdefault((after.life, after.round), self._time.now)
+            self._completed.setdefault(life, self._time.now)
+            self.rounds[life] = after
         self._settings(after)
         self._checked(after)
         self._runners(after)
+        if name == "replace_round":
+            demand(request not in self._replaced, "a_request_replaces_one_round", who, after)
+            self._replaced.add(request)
+        if name == "withdraw":
+            self._ended[who] = max(join, self.processes[who].left)
+        elif name in LISTING:
+            self._beat[who] = self._time.now
+            again = request[0][0] in JOINING and join <= self._ended.get(who, 0)
+            demand(not again, "an_ended_join_stays_ended", who, join, after)
 
-    def _spending(self, before: State, after: State, writer: Process) -> None:
+    def restored(self, before: State | None, after: State | None, whole: bool) -> None:
+        """A server has started again; `whole`: all its records were on the disk."""
+        demand(not whole or before == after, "a_restart_has_the_records", before, after)
+        version, self._state = after.version if after is not None else 0, after
+        demand(version >= self.version, "answers_are_kept", version, self.version)
+        if not whole:  # some changes are undone, and may be made again; no node has seen them
+            self._replaced.clear()
+            self._ended.clear()
+
+    def _spending(self, before: State, after: State, writer: Any) -> None:
         """Only failures and departures spend restarts of the job, at most one for each round.
 
         `losses_spend` excludes one case: the workers of a node fail, and before its agent replaces the round, the
@@ -173,8 +143,7 @@ class Monitors(Watch):
             return
         member = any(p.node.token == who for p in (*before.participants, *before.expected))
         gone = any(not self.processes[p.node.token].leased for p in before.participants)
-        listed = self.unlisted_expel or before.find(who) is not None
-        demand(member or (gone and listed), "closing_is_earned", who, before)
+        demand(member or gone, "closing_is_earned", who, before)
         verdict, agreed = after.closed.verdict, after.settings
         demand(after.closed.reason and verdict in ("succeeded", "failed"), "closing_says_why", who, after.closed)
         if verdict == "succeeded":
@@ -232,7 +201,7 @@ class Monitors(Watch):
             demand(listed, name, process.token, joined.state, after)
 
     def _outlived(self, process: Process) -> None:
-        """An empty store has no nodes: earlier nodes stop at the end of their leases."""
+        """An empty room has no nodes: earlier nodes stop at the end of their leases."""
         since = (self._time.now - self._emptied) * process.host.rate
         ends = process.host.settings.lease_seconds + KILL_SECONDS * process.host.rate
         demand(since <= ends, "the_removed_are_told", process.token, "still runs", since)
@@ -243,12 +212,15 @@ class Monitors(Watch):
         self.processes[process.token] = process
         self.say(process.token, "starts to join")
 
-    def noted(self, process: Process, write: Write, won: bool) -> None:
-        state = write.state
-        if not won:
-            return self.say(process.token, f"{write.action.name} was lost")
-        writer = self._writers.get((state.life, state.version), "nobody")
-        demand(writer == process.token, "no_lost_write_is_won", process.token, writer, state)
+    def joined(self, process: Process, s: Summary) -> Joined:
+        """The round of a member's summary, with its state."""
+        key = s.life, s.round
+        found = Joined(self.rounds[key], s.rank)
+        same = s.participants, s.master, s.members
+        demand(self._seen.setdefault(key, same) == same, "agree_on_world", process.token, same)
+        demand(s.rank in range(found.world_size) and s.participants == found.world_size, "agree_on_world", s)
+        demand(s.master == (found.state.participants[0].host, found.state.participants[0].port), "agree_on_master", s)
+        return found
 
     def returned(self, process: Process, joined: Joined) -> None:
         state = joined.state
@@ -332,7 +304,7 @@ class Monitors(Watch):
 
 
 def _shape(before: State | None, state: State) -> None:
-    """The properties of every state of the store; a complete round is checked once, since it does not change."""
+    """The properties of every state; a complete round is checked once, since it does not change."""
     members = state.participants
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
@@ -373,14 +345,6 @@ def _is_news(before: State, after: State) -> bool:
         before.round, before.complete, before.closed, before.draining)  # fmt: skip
     gone = {p.node.token for p in before.listed()} - {p.node.token for p in after.listed()}
     return moved or bool(gone or waits - waited)
-
-
-def shown(state: State) -> str:
-    """`round 3 complete: 0 1 2; waiting 4`"""
-    lists = {"": state.participants, "expected ": state.expected, "waiting ": state.waiting, "spare ": state.spares}
-    parts = [name + " ".join(p.node.token for p in nodes) for name, nodes in lists.items() if nodes]
-    flags = f"{' complete' if state.complete else ''}{' closed' if state.closed else ''}"
-    return f"round {state.round}{flags}: {'; '.join(parts) or 'nobody'}"
 
 
 def _unlisted(state: State, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:

@@ -1,1 +1,0 @@
-"""The simulator's mutants, and its command as a program that a test starts."""
