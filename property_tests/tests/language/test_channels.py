@@ -193,8 +193,6 @@ REFUSED = {
     "x = channel(0, full=bool)": "a channel of at most 0 records of 1 components: give one or more",
     "x = channel(2, at=bool)": "a component cannot be called 'at': push(at=...) has another meaning",
     "x = channel(2, full=flag(initial=True))": "full: a place without a record has the lowest values: leave initial=",
-    "fork = channel(2, full=bool)": "a channel cannot be called 'fork': a state already has that name",
-    "x = channel(2, full=bool, per='nod', loses=True)": "x_length: per='nod' is not an index of the system (node)",
     STEP.format("s.net.push(number=1, at=0)"): "net is unordered: leave at=0 out",
     STEP.format("s.net[0].number = 1"): "net is unordered: receive() a record and send() another instead of an",
     STEP.format("s.net.send(1)"): "push() takes the components by name, and not 1: write net.push(number=...)",
@@ -206,9 +204,6 @@ REFUSED = {
         "s.when(len(s.net) > 1)"
     ): "go uses a value as Python's own: object of type 'ChannelView' has no len(): the",
     STEP.format("s.net.keep(1)"): "net.keep(1): write net.keep(lambda r: r.COMPONENT == X)",
-    STEP.format("s.net.send(x=1)"): "net has no component 'x': its records have number",
-    STEP.format("s.net = 1"): "'net' is a sequence: use net.push(...), .pop() or .clear()",
-    "@sometimes()\ndef some(self, s): 'Some.'; return s.net.receive().number == 1  # here": "choose() is for transiti",
 }
 
 

@@ -26,11 +26,7 @@ REFUSED = {
     "x = integer(0, 'tpo')": "x: the bound 'tpo' is neither a constant nor an index of the system",
     "x = integer(3, 1)": "x: the range from 3 to 1 is empty",
     "x = integer(0, 3, initial=4)": "x: initial value 4 is outside 0..3",
-    "x = integer(0, 3, initial=(1, -1))": "x: initial value -1 is outside 0..3",
-    "x = flag(per='nod')": "x: per='nod' is not an index of the system (node)",
     "x = choice(Mood, initial=Other.ONE)": "x: initial value ONE is of sort",
-    "x = choice(Mood, initial=1)": "x: initial value 1 is of sort int",
-    "x = flag(initial=1)": "x: initial value 1 is of sort int, not bool",
     **{f"x = index({n})": f"the default of an index is {n}: give a whole number of at least 1"
        for n in (0, -1, True, 1.5, None)},
     **{f"x = constant({n})": f"the default of a constant is {n}: give a whole number of at least 0"
@@ -42,8 +38,6 @@ REFUSED = {
         "x has several initial values: assign one of them",
     "@transition()\ndef bad(self, s): 'Again.'; reset(s.level)  # here":
         "level has no index, and reset() is for fields with indices: assign it",
-    "@transition()\ndef bad(self, s): 'On.'; move(s.level, 0, 1, at=0)  # here":
-        "level has no index, and move() is for fields with indices: assign it",
     "x = machine_of(choice(Mood), 'A mood.')": "x shows a field that Bad does not declare: declare it in the class",
     "y = choice(Mood)\nx = machine_of(y, ' ')  # here": "a machine of a field has no description: describe in",
     "@transition(editions=[Other.ONE])\ndef bad(self, s): 'Never.'; s.level = 0": NO_EDITION,
