@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -36,7 +36,7 @@ BOTH = ("torch", "ours")
 LATE_SECONDS = 300.0  # limit for a burst, on a busy machine
 ROW_BYTES = 64  # a row of a tensor: 16 float32 numbers
 SMALL, MEGABYTE, SIXTEEN = 16, (1 << 20) // ROW_BYTES, (16 << 20) // ROW_BYTES  # rows
-SIDES, MODES = ("torch, ms", "ours, ms", "ours / torch"), ("FAST, ms", "SMART, ms", "SMART / FAST")
+SIDES = ("torch, ms", "ours, ms", "ours / torch")
 
 
 class Bench:
@@ -67,18 +67,16 @@ class Bench:
         world.pause()
         return found[0]
 
-    def line(self, title: str, sides: Sequence[str], works: Sequence[Work], rounds: int, iterations: int) -> list[str]:
-        """A line of a table: the measurements of two works, each on its side's library, and their ratio."""
-        for side, work in zip(sides, works, strict=True):
+    def line(self, title: str, work: Work, rounds: int, iterations: int) -> list[str]:
+        """A line of a table: the measurements of a work on both libraries, and their ratio."""
+        for side in BOTH:
             self._tell(side, prepare, work)
 
-        def milliseconds(what: tuple[str, Work], _: object) -> float:
-            side, work = what
+        def milliseconds(side: str, _: object) -> float:
             found: float = self._tell(side, measure, work, iterations)
             return found * 1e3
 
-        measured = dict(zip(("one", "other"), zip(sides, works, strict=True), strict=True))
-        return [title, *cells(in_turns(rounds, measured, milliseconds), over_first=True)]
+        return [title, *cells(in_turns(rounds, dict(zip(BOTH, BOTH, strict=True)), milliseconds), over_first=True)]
 
 
 Case = tuple[int, str, Work, int]  # the number of workers, a title, and how often in a burst
@@ -96,22 +94,6 @@ def chains(quick: bool) -> Iterator[Case]:
             yield size, f"{size} workers, {name}", Work("chain", size - 1, rows), n
 
 
-def smart(quick: bool) -> Iterator[Case]:
-    for k in (1,) if quick else (1, 4, 16):
-        yield 3, f"{k} round trips", Work("trips", k, SMALL), 5 if quick else 10
-    yield 3, "chain of 3", Work("chain", 2, SMALL), 5 if quick else 10
-
-
-def calls(quick: bool) -> Iterator[Case]:
-    for k in (1, 4) if quick else (1, 2, 4, 8, 16, 32, 64):
-        yield 2, f"{k}", Work("trips", k, SMALL), max(1, 16 // k)
-
-
-def workers(quick: bool) -> Iterator[Case]:
-    for size in (3,) if quick else (2, 4, 6, 8):
-        yield size, f"{size}", Work("star", size - 1, SMALL), 3 if quick else 8
-
-
 def contexts(quick: bool) -> Iterator[Case]:
     for n in (10,) if quick else (10, 100):
         yield 2, f"{n}", Work("trips", 1, SMALL, threads=n), 1
@@ -122,9 +104,6 @@ PARTS: dict[str, tuple[Callable[[bool], Iterator[Case]], str, str]] = {
     "linear": (linear, "A linear layer on the other worker; the size is that of each of the four tensors sent",
                "an iteration"),
     "chains": (chains, "A chain: each worker has a layer, and calls the next", "an iteration"),
-    "smart": (smart, "Ours in both modes", "an iteration"),
-    "calls": (calls, "How it grows with the number of calls, one after another", "calls"),
-    "workers": (workers, "How it grows with the number of workers, each called once", "workers"),
     "contexts": (contexts, "So many contexts at once, each on a thread", "contexts"),
 }  # fmt: skip
 
@@ -137,11 +116,8 @@ def table(name: str, one_core: bool, quick: bool, rounds: int) -> None:
         with contextlib.ExitStack() as stack:
             bench = Bench(stack, size, one_core)
             for _, each, work, iterations in of_size:
-                sides, works = BOTH, (work, work)
-                if name == "smart":
-                    sides, works = ("ours", "ours"), (work.in_mode("fast"), work.in_mode("smart"))
-                lines.append(bench.line(each, sides, works, rounds, iterations))
-    show(title, [head, *(MODES if name == "smart" else SIDES)], lines)
+                lines.append(bench.line(each, work, rounds, iterations))
+    show(title, [head, *SIDES], lines)
 
 
 def main() -> int:

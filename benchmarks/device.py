@@ -1,18 +1,17 @@
 """A search of the explicit engine on the processor, with one core and with all, and on a GPU.
 
-    python benchmarks/device.py [--rounds N] [--device NAME] [--cores N] [--only PART ...] [--quick] [--profile]
+    python benchmarks/device.py [--rounds N] [--device NAME] [--cores N] [--only PART ...] [--quick]
 
-The runs are the runs of `cores.py`. Bytes are the device's own peak per state. `--profile` shows the time that each
-operation of one search takes on the device.
+The runs are the runs of `cores.py`. Bytes are the device's own peak per state.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from checker import about
-from cores import Side, options, search, show
+from cores import Side, options, show
 
 from trystate.model.checker.explicit import packing
 from trystate.search.device import named
@@ -39,18 +38,6 @@ FULL = {
 QUICK = {"small": (Case("two phase commit", 3), Case("rendezvous", 2, bits=12))}
 
 
-def profiled(model: str, size: int, side: Side) -> None:
-    """Print the operations of a search that took the most time, on the device and on the processor."""
-    from torch.profiler import ProfilerActivity, profile
-
-    search(model, 3, side)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        search(model, size, side)
-    told: Any = seen.key_averages()
-    for by in ("self_cuda_time_total", "self_cpu_time_total"):
-        print(told.table(sort_by=by, row_limit=14, max_name_column_width=60))
-
-
 def name_of(device: str) -> str:
     import torch
 
@@ -62,13 +49,9 @@ def main() -> int:
     parser = options(3)
     parser.add_argument("--device", default="cuda", help="the other side (default cuda)")
     parser.add_argument("--only", nargs="+", choices=tuple(FULL), default=tuple(FULL), help="these sizes")
-    parser.add_argument("--profile", action="store_true", help="profile the first size instead")
     args = parser.parse_args()
     sizes = QUICK if args.quick else FULL
     cases = [case for part in args.only for case in sizes.get(part, ())]
-    if args.profile:
-        profiled(cases[0].model, cases[0].size, Side(args.device, 1, cases[0].bits))
-        return 0
     print(about(), name_of(args.device), sep="; ")
     agree = True
     for model, size, bits, one, every in cases:

@@ -1,11 +1,10 @@
 """A worker process in the benchmark of distributed autograd; worker 0 drives.
 
-Rule: it uses only names that both libraries have; `work.mode` is for ours, which has two modes.
+Rule: it uses only names that both libraries have.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -26,19 +25,14 @@ BURSTS = 8  # the fastest of them counts
 class Work:
     """`many` calls in a shape, with tensors of `rows` times WIDTH numbers.
 
-    Shapes: "trips" (to the other workers in turn, each with the result of the last), "star" (each other worker once,
-    and the sum), "chain" (worker 1, which calls worker 2, and so on). `threads` of worker 0 do this at once, each in
-    its own context.
+    Shapes: "trips" (to the other worker, each with the result of the last), "chain" (worker 1, which calls worker 2,
+    and so on). `threads` of worker 0 do this at once, each in its own context.
     """
 
     shape: str
     many: int
     rows: int
-    mode: str | None = None
     threads: int = 1
-
-    def in_mode(self, mode: str) -> Work:
-        return dataclasses.replace(self, mode=mode)
 
 
 _layers: dict[int, Tensor] = {}  # the layers of this process; with plain autograd, the layers of all workers
@@ -71,8 +65,6 @@ def call(side: str, to: int, function: Any, *arguments: Any) -> Tensor:
 def result(work: Work, side: str, workers: int, x: Tensor) -> Tensor:
     if work.shape == "chain":
         y = call(side, 1, hop, side, 1, work.many, x)
-    elif work.shape == "star":
-        y = sum((call(side, k, forward, k, x) for k in range(2, work.many + 1)), call(side, 1, forward, 1, x))
     else:
         y = x
         for k in range(work.many):
@@ -83,9 +75,8 @@ def result(work: Work, side: str, workers: int, x: Tensor) -> Tensor:
 
 def one(work: Work, side: Side, workers: int, x: Tensor) -> Tensor:
     """Run an iteration; returns the gradient of x."""
-    options = {} if work.mode is None else {"mode": work.mode}
     with side.autograd.context() as context:
-        side.autograd.backward(context, [result(work, side.name, workers, x)], **options)
+        side.autograd.backward(context, [result(work, side.name, workers, x)])
         gradient: Tensor = side.autograd.get_gradients(context)[x]
         return gradient
 

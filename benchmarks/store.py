@@ -223,20 +223,6 @@ def with_crowds(
         return in_turns(rounds, crowds, measure)
 
 
-def connecting(size: int) -> Callable[[Server, int], float]:
-    return lambda server, _: seconds(lambda: Crowd(server.port, size).close()) * 1e3
-
-
-def crowds(servers: Sides, rounds: int, sizes: tuple[int, ...]) -> None:
-    lines = []
-    for size in sizes:
-        taken = in_turns(rounds, servers, connecting(size))
-        lines.append([f"{size} connect", *cells(taken)])
-        found = with_crowds(servers, size, rounds, lambda c, number: seconds(lambda: c.barrier(number)) * 1e3)
-        lines.append([f"{size} add, wait", *cells(found)])
-    show("Crowds: all connect and are answered; a barrier", ["clients", "torch, ms", "ours, ms", "ratio"], lines)
-
-
 # ---- how it grows
 
 
@@ -437,7 +423,6 @@ def starting(rounds: int) -> None:
 PARTS: dict[str, Part] = {
     "start": lambda quick, rounds: starting(rounds),
     "operations": on_both(operations, (0.1,), (1.0,)),
-    "crowds": on_both(crowds, ((16,),), ((64, 512),)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
     "kept": lambda quick, rounds: kept(rounds, 0.1 if quick else 1.0),
     "protected": lambda quick, rounds: protected(rounds, 0.1 if quick else 1.0),

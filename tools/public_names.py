@@ -1,6 +1,4 @@
-"""Rewrite tools/public_names.txt from `__all__` and docstrings; with --check report if it is fresh.
-
-    python tools/public_names.py [--check]
+"""Rewrite tools/public_names.txt from `__all__` and docstrings: python tools/public_names.py
 
 The list is for the reviewer of a change: a name, an argument or a default that changes is a line of its difference. The
 pages that users read are written from the docstrings, when the site is built. A maintainer's tool: it needs the package
@@ -9,13 +7,11 @@ with torch.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import enum
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -147,17 +143,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the list is stale")
-    check = parser.parse_args().check
-    now = names()
-    fresh = LIST.is_file() and LIST.read_text(encoding="utf-8") == now
-    if not check:
-        LIST.write_text(now, encoding="utf-8")
-    print(f"{'fresh' if fresh else 'stale' if check else 'written'}: {LIST.name}")
-    return 1 if check and not fresh else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    LIST.write_text(names(), encoding="utf-8")

@@ -166,11 +166,6 @@ def test_the_options_are_listed_with_the_release_that_brought_them() -> None:
     }
 
 
-def test_a_script_is_needed() -> None:
-    with pytest.raises(UsageError, match="the following arguments are required: training_script"):
-        configured([])
-
-
 # ---- endings
 
 

@@ -20,7 +20,6 @@ pytest.importorskip("torch", reason="the tensors are torch's")
 import torch
 from hypothesis import given, settings
 
-from trystate import registry
 from trystate.model.checker import engine as checker_engine
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import engine as explicit
@@ -30,19 +29,18 @@ from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import Mutant, replaced, wrapped
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import MANY, facts
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import wide_declarations
-from trystate.property_tests.tests.checker.devices import DEVICES, WITH_KERNELS, on
+from trystate.property_tests.tests.checker.devices import DEVICES, on
 from trystate.property_tests.tests.checker.searches import answers
-from trystate.search import device, plans
+from trystate.search import device
 from trystate.search.device import Device, TensorLayout
 from trystate.search.machine import SearchOptions
 
 on_each_device = pytest.mark.parametrize("name", DEVICES)
-PLANNED_STATES = 20_000 if NIGHTLY else 60  # largest system of the plan to search
 
 
 @contextmanager
@@ -56,10 +54,10 @@ def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.Mon
         yield patch
 
 
-def assert_alike(of: System, limits: Limits = MANY, kernels: bool = False, **options: Any) -> None:
-    expected = answers(of, 1, limits, **options)
-    for name in WITH_KERNELS if kernels else DEVICES:
-        assert answers(of, on(name, kernels), limits, **options) == expected
+def assert_alike(of: System, limits: Limits = MANY) -> None:
+    expected = answers(of, 1, limits)
+    for name in DEVICES:
+        assert answers(of, on(name), limits) == expected
 
 
 @given(wide_declarations())
@@ -75,20 +73,6 @@ def test_numbers_beyond_int64_are_exact_on_a_device(declared: Declaration) -> No
     with tiny():
         expected = decided(None)
         assert [decided(on(name)) for name in DEVICES] == [expected] * len(DEVICES)
-
-
-@pytest.mark.parametrize(
-    "run",
-    [run for run in plans.small(registry.plan()) if plans.states()[run.label] < PLANNED_STATES],
-    ids=lambda run: run.label,
-)
-def test_the_systems_of_the_plan_have_the_same_reports(run: Any) -> None:
-    places = [*map(on, DEVICES), *(on(name, kernels=True) for name in WITH_KERNELS if NIGHTLY)]
-    with tiny(chunk=512 if NIGHTLY else 64, level=32):
-        reports = [check(run.build(), engine="explicit", workers=w) for w in (None, *places)]
-    told = [[(v.property.name, v.status, v.run) for v in one.verdicts] for one in reports]
-    assert told[1:] == told[:1] * len(places)
-    assert [facts(one) for one in reports[1:]] == [facts(reports[0])] * len(places)
 
 
 def test_levels_leave_a_device_that_is_crowded_and_runs_may_be_short() -> None:
@@ -140,9 +124,6 @@ def test_ctrl_c_ends_a_search_on_a_device(name: str) -> None:
     with tiny() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(checker_engine, "REPORT_SECONDS", 0.0)
         check(TwoPhaseCommit(rm=4), engine="explicit", workers=on(name), on_progress=pressed)
-
-
-# ---- kernels
 
 
 # ---- refusals

@@ -30,19 +30,6 @@ def put(path: Path, name: str) -> bytes:
     return data
 
 
-def test_json_has_everything(command: Command, job: Path) -> None:
-    put(job, "torch-R2")
-    code, out, _ = command("explain", str(job), "--json")
-    found = json.loads(out)
-    assert code == found["exit_code"] == Exit.FAILED
-    (run,) = found["rendezvous"]
-    assert (run["run"], run["edition"], run["min_nodes"], run["max_nodes"]) == ("job", "TORCH", 2, 3)
-    (problem,) = [p for p in run["problems"] if p["kind"] == "violated"]
-    assert (problem["property"], problem["finding"]["number"]) == ("agree_on_master", "R2")
-    assert {r["world"] for r in run["ran"] if r["round"] == 1} == {3}
-    assert any(s["step"] == "return_with_cached_master" for s in run["steps"])
-
-
 def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command, job: Path) -> None:
     lines = put(job, "torch-R1").split(b"\n")
     job.write_bytes(b"\n".join([*lines[:20], b"garbage", *lines[20:-1], lines[-2][:30]]))

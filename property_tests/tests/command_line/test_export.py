@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from trystate.exits import Exit
@@ -30,21 +29,6 @@ def test_a_tla_module_has_the_name_of_its_file_and_a_configuration(command: Comm
     text, configuration = tla(Lock(edition="BROKEN"), None, "Broken")
     assert "- MODULE Broken -" in text.splitlines()[0]
     assert (Path("Broken.tla").read_text(encoding="utf-8"), Path("Broken.cfg").read_text()) == (text, configuration)
-
-
-def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> None:
-    code, out, _ = command("export", *BROKEN, "--to", "itf", "--property", "one_at_a_time")
-    trace = json.loads(out)
-    assert code == Exit.OK and trace["vars"][0] == "at" and trace["states"][0]["#meta"]["action"] == "initially"
-
-
-def test_properties_that_are_not_exported_are_named(command: Command) -> None:
-    entrance = "trystate.property_tests.tests.checker.test_refinement:Entrance"
-    for target in ("tla", "promela"):
-        code, _, err = command("export", entrance, "--to", target)
-        assert (code, err) == (Exit.OK, "not exported, `trystate verify` decides them: as_guard (refinement)\n")
-    assert command("export", *BROKEN, "--to", "tla")[2] == ""
-    assert command("export", *BROKEN, "--to", "promela")[2].endswith(" decides them: everybody_leaves (liveness)\n")
 
 
 def test_each_question_of_a_proof_is_written_and_read_again_as_unsat(command: Command) -> None:

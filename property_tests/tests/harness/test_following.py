@@ -28,7 +28,7 @@ def cells(built: System, state: State) -> dict[str, Any]:
             for cell, value in zip(built.cells, state, strict=True)}  # fmt: skip
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 @given(Logs)
 def test_each_run_is_followed_with_hidden_steps_and_cells(drawn: tuple[Declaration, Any]) -> None:
     built, random = system(drawn[0]), drawn[1]
@@ -52,7 +52,7 @@ def test_each_run_is_followed_with_hidden_steps_and_cells(drawn: tuple[Declarati
     assert again.state == walk.state
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 @given(Logs)
 def test_a_step_is_refused_exactly_if_no_possible_state_allows_it(drawn: tuple[Declaration, Any]) -> None:
     built, random = system(drawn[0]), drawn[1]

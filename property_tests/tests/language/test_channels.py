@@ -22,6 +22,7 @@ from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
+from trystate.property_tests.tests.language.refusals import refused
 
 S = SymbolicState
 LENGTH = 3
@@ -185,31 +186,8 @@ def test_a_story_names_the_record_that_a_step_takes(walk: tuple[str, ...]) -> No
     assert [flight.ended for flight in story.messages] == ended
 
 
-STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
 NET = "net = channel(2, number=(0, 3), order='any')\n"
-REFUSED = {
-    "x = channel(2, order='lifo', full=bool)": "the order of a channel is 'lifo': give 'fifo' or 'any'",
-    "x = channel(2, loses=1, full=bool)": "loses is 1: give True, False or the name of a fault",
-    "x = channel(0, full=bool)": "a channel of at most 0 records of 1 components: give one or more",
-    "x = channel(2, at=bool)": "a component cannot be called 'at': push(at=...) has another meaning",
-    "x = channel(2, full=flag(initial=True))": "full: a place without a record has the lowest values: leave initial=",
-    "fork = channel(2, full=bool)": "a channel cannot be called 'fork': a state already has that name",
-    "x = channel(2, full=bool, per='nod', loses=True)": "x_length: per='nod' is not an index of the system (node)",
-    STEP.format("s.net.push(number=1, at=0)"): "net is unordered: leave at=0 out",
-    STEP.format("s.net[0].number = 1"): "net is unordered: receive() a record and send() another instead of an",
-    STEP.format("s.net.send(1)"): "push() takes the components by name, and not 1: write net.push(number=...)",
-    STEP.format("s.net.receive(lambda r: r.number == 1)"): "go calls receive() with other arguments than receive(). "
-    "Take the first record, or any record of an unordered channel: the step is enabled only if there is one. For "
-    "another condition on the record, write record = s.CHANNEL.receive() and s.when(record.COMPONENT == X).",
-    STEP.format("s.net.any()"): "go reads 'any' of net, which has clear, contains, head, is_empty, is_full, keep, last",
-    STEP.format(
-        "s.when(len(s.net) > 1)"
-    ): "go uses a value as Python's own: object of type 'ChannelView' has no len(): the",
-    STEP.format("s.net.keep(1)"): "net.keep(1): write net.keep(lambda r: r.COMPONENT == X)",
-    STEP.format("s.net.send(x=1)"): "net has no component 'x': its records have number",
-    STEP.format("s.net = 1"): "'net' is a sequence: use net.push(...), .pop() or .clear()",
-    "@sometimes()\ndef some(self, s): 'Some.'; return s.net.receive().number == 1  # here": "choose() is for transiti",
-}
+REFUSED = refused("channels")
 
 
 @pytest.mark.parametrize("text", REFUSED)

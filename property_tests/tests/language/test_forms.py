@@ -26,6 +26,7 @@ from trystate.property_tests.support.page import Pair, ask, bundled, exported, n
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.data_forms import Mail, Slots
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
+from trystate.property_tests.tests.language.refusals import refused
 
 S = SymbolicState
 STATES_MAX = 100_000  # more than any system here has
@@ -293,47 +294,7 @@ def test_a_form_means_the_same_in_spin_and_tlc(cls: type[System], tmp_path: Path
     assert (seen.violated, seen.states) == ("", report.exploration.distinct)
 
 
-STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
-REFUSED = {
-    "n = integer(0, 3, per='node', initial=lambda: 1)": "n: initial(0) raises TypeError",
-    "n = integer(0, 3, per='node', initial=lambda node: node + 3)": "n: initial value 4 is outside 0..3",
-    "n = integer(0, 3, initial=())": "n has no initial value: give at least one",
-    "@initial\ndef first(self, s): 'First.'; return s.level": "the initial condition first is level, which",
-    "at = one_of('edge')": "at: one_of 'edge' is not an index of the system (node)",
-    "at = one_of('node', initial=None)\n" + STEP.format("s.at = None"): "… declare the field with one_of(…",
-    STEP.format("s.when(s.level.absent)"): "level is of sort int: only a member of an index can be absent",
-    STEP.format("s.seen[s.node.after(s.level)] = True"): "after(level): not a node",
-    STEP.format("s.seen[s.node[s.level]] = True"): "level may be outside of 0..1: write s.node[... % 2]",
-    STEP.format("s.seen[s.node[2]] = True"): "there is no node 2: there are 2, numbered from 0",
-    STEP.format("s.seen[s.level] = True"): "seen[level]: not a node (0..1)",
-    STEP.format("s.level = s.level % s.level"): "cannot divide level by level: the divisor is a number of at least 1",
-    STEP.format("s.level = 7 // s.level"): "cannot divide 7 by level: the divisor is a number of at least 1",
-    STEP.format("s.level = s.level // 0"): "cannot divide level by 0: the divisor is a number of at least 1",
-    STEP.format("s.level = s.mood * 2"): "cannot multiply mood: it is of sort … not a number",
-    STEP.format("s.when(s.level ^ 1)"): "^ needs a condition, but level is of sort int",
-    STEP.format("s.level = sum_(s.seen)"): "cannot take the sum of seen[node]: it is of sort bool, not a number",
-    STEP.format("s.level = sum_(s.level for j in s.node for k in s.node)"): "sum_() ranges over only one index: nest",
-    STEP.format("s.level = max_([])"): "max_() of no numbers: give at least one",
-    STEP.format("s.level = s.choose([])"): "choose([]): give an index, an enum, bool, a range, or one or more values",
-    STEP.format("s.level = s.choose(3)"): "choose(3): give an index",
-    STEP.format("s.level = s.choose((1, Mood.CALM))"): "cannot choose between 1 (int) and CALM",
-    STEP.format("s.when(s.subset(s.level)[0])"): "subset() chooses among the subsets of an index of at most 8 members",
-    STEP.format("s.when(s.subset(s.node)[s.level])"): "level is not a node",
-    "@sometimes()\ndef some(self, s): 'Some.'; return s.choose(bool)  # here": "choose() is for transitions, and not",
-    STEP.format("s.level = pick((1, 2), s.level)"): "pick() from 2 values at level, which is one of 0..3: give more",
-    STEP.format("s.level = pick((1, 2), s.level - 3)"): "pick() from 2 values at level − 3, which is one of -3..0",
-    STEP.format("s.when(s.node[0] in s.subset(s.node))"): "0 in a chosen set: Python makes a bool of this, so write",
-    "at = one_of('node', optional=True)\n" + STEP.format("s.when(s.at == 2)"): "2 is not a node: there are 2, numbered",
-    "@sometimes()\ndef some(self, s): return s.level > 0\n"
-    + STEP.format("s.when(self.some(s))"): "some has a decorator",
-    "@initial\ndef some(self, s): return s.level > 0, True": "some returns several values: return a condition",
-    "x = choice(('A', 'B'))": "choice(('A', 'B')): give an enum, whose members are the values",
-    "@refines(int)\ndef coarse(self, s, x): pass": "@refines(<class 'int'>): give the class of a system",
-    "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
-    "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
-    "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
-    "@initial()\ndef first(self, s): 'First.'; return s.level == 0": "@initial() has parentheses: write @initial",
-}
+REFUSED = refused("forms")
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -23,10 +23,10 @@ from trystate.model.language.transitions import Rule
 from trystate.model.prover.sizes import fault_names
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.declarations import WAVE, Base, Mood, assert_refused, declared
+from trystate.property_tests.tests.language.refusals import refused
 from trystate.registry import SYSTEMS
 
 GIVEN: dict[str, Any] = {"random": random, "statistics": statistics, "RUNS": itertools.count()}
-AGAIN = "a body runs when the system is built, and not in each state; declare a transition for each case, or one with "
 
 
 def step(body: str) -> str:
@@ -36,133 +36,36 @@ def step(body: str) -> str:
     return head + textwrap.indent(marked, "    ")
 
 
-STEPS = {
-    "if s.seen[node]: s.level = 1": "the symbolic value seen[node] was used as a Python bool … ite() instead of if",
-    "s.when(s.seen[node] and s.level > 0)": "the symbolic value seen[node] was used as a Python bool",
-    "s.when(0 < s.level < 2)": "the symbolic value 0 < level was used as a Python bool",
-    "s.when(s.mood in (Mood.CALM, Mood.CROSS))": "the symbolic value mood = CALM was used as a Python bool",
-    "helper = lambda: not s.seen[0]  # here\ns.when(helper())": "the symbolic value seen[0] was used",
-    "s.levle = 2": "unknown field 'levle', did you mean 'level'?",
-    "s.when(s.xyzzy)": "unknown field 'xyzzy': the system has mood, level, seen, knows",
-    "s.when(s.level == 0)\ns.level = 4  # here": "level holds int 0..3, but 4 is outside",
-    "s.mood = 1": "mood holds CALM or CROSS or GONE, but 1 is of sort int",
-    "s.mood = Other.ONE": "mood holds CALM or CROSS or GONE, but ONE",
-    "s.level = 'two'": "'two' is not a value of the language",
-    "s.seen[2] = True": "seen[2]: not a node (0..1)",
-    "s.when(node == 2)": "2 is not a node: there are 2, numbered from 0",
-    "s.knows[node] = True": "knows: the number of indices is 1, but must be 2",
-    "s.seen[ord_(node)] = True": "seen[node]: not a node",
-    "s.seen = True": "'seen' has one value per node",
-    "s.node = 1": "'node' is an index, not a field",
-    "for j in s.node:\n    s.level = ite(s.seen[j], 1, 0)  # here":
-        "the loop index escapes into level: use sum_(), max_(), min_(), count(), any_() or all_()",
-    "for j in s.node:\n    s.seen[ite(s.level == 0, j, node)] = True  # here": "the loop index escapes into seen",
-    "for j in s.node:\n    s.when(s.seen[j])  # here": "when() inside a loop over an index",
-    "s.when(s.level)": "when() needs a condition, but level",
-    "s.when(~(s.node is None))": "when() needs a condition, but -1 is of sort int; ~ of a Python bool … write not_()",
-    "s.level = ord_(0)": "ord_() gives the number of a member, and 0 is not a member of an index: leave it out",
-    "s.seen[node] = sorted(s.seen)[0]": "a function of Python, such as sum() or sorted(), gets one",
-    "s.seen[node] = sum(s.level for j in s.node) == 2": "a function of Python, such as sum() or sorted(), gets one",
-    "for j in s.node: s.level = 1": "level is assigned in a loop over node, whose lines run once for all members",
-    "self.level = 1": "self.level is the declaration of a field: write s.level for the state",
-    "for j in s.node:\n    s.knows[j, j] = True  # here": "knows: a loop index is used twice",
-    "s.when(count(s.knows[j, k] for j in s.node for k in s.node) > 1)": "count() ranges over only one index",
-    "s.seen[node] = True\ns.level = random.choice([1, 2, 3])  # here": "bad gives … when it runs again",
-    "s.seen[node] = next(RUNS) % 2 == 0": "bad gives … when it runs again: " + AGAIN + "each= over an index",
-    "helper = lambda: s.level + undefined  # here\ns.level = helper()":
-        "bad raises NameError: name 'undefined' is not defined",
-    "s.when(s.seen[node].any(1, 2))": "bad calls any() of one value: write seen[node].isin((A, B)), or s.FIELD.any(A",
-    "s.level.push(1)": "bad reads 'push' of level: a value has isin(), and absent where it may be empty",
-    "s.when(s.level.isin(1, 2))": "bad calls isin() with other arguments than isin(values). True where this equals one",
-    "s.when(s.seen(node))": "bad uses a value as Python's own: 'ArrayView' object is not callable: leave the () out",
-    "s.when(s.level[node] == 1)": "bad uses a value as Python's own: 'Expr' object is not subscriptable: it is",
-    "s.level = statistics.mean([])": "bad raises StatisticsError: mean requires at least one data point",
-}  # fmt: skip
-RUN = ("transition()", "environment()", "fault('crash')", "machine(Mood)", "always(witness='w')", "leads_to()")
-HEAD = "\ndef bare(self, s): 'No.'; return s.level == 0"
-# Each row is a decorator and a function; an error blames the decorator's line, unless another is marked.
-OTHERS = {
-    "transition(each='nod')\ndef bad(self, s, nod): 'A step.'; s.level = 0":
-        "bad: each='nod' is not an index of the system (node)",
-    "transition(each='node')\ndef bad(self, s, node): 'A step.'; s.when(s.level == random.randrange(3)); s.level = 3":
-        "bad gives",
-    "transition(each='node')\ndef bad(self, s, node): 'A step.'; return s.level > 0":
-        "bad returns 0 < level: assign to fields, add to the guard with s.when(...)",
-    "transition()\ndef bad(self, s, other): 'A step.'; s.seen[other] = True":
-        "bad takes (self, s, other), and gets self, the state, and no member: "
-        "let each= name an index for each member that it takes",
-    "transition(each=('node', 'node'))\ndef bad(self, s, node): 'A step.'; s.seen[node] = True":
-        "bad takes (self, s, node), and gets self, the state, and the members node0, node1",
-    "transition(moves=[arc(Mood.CALM, Mood.GONE)])\ndef go(self, s): 'Go.'; s.mood = Mood.GONE":
-        "go: no machine of the system moves from Mood.CALM to Mood.GONE",
-    "transition(moves=[arc(Mood.CALM, Other.TWO)])\ndef go(self, s): 'Go.'; s.mood = Mood.GONE\n"
-    "@machine(Mood)\ndef humour(self, s): 'How it feels.'; return s.mood":
-        "go: no machine of the system moves from Mood.CALM to Other.TWO",
-    **{f"{kind}\nasync def late(self, s): 'Late.'": "late is async, and a call would not run it: declare it with `def` "
-       "alone" for kind in (*RUN, "terminal")},
-    **{f"{kind}\ndef late(self, s): 'Late.'; yield s.level == 0": "late is a generator" for kind in (*RUN, "terminal")},
-    **{f"{kind}(fair={fair!r})\ndef body(self, s): 'A step.'":
+RUN = (
+    "transition()", "environment()", "fault('crash')", "machine(Mood)", "always(witness='w')", "leads_to()", "terminal",
+)  # fmt: skip
+KINDS = (
+    "transition",
+    "environment",
+    "fault",
+    "machine",
+    "always",
+    "sometimes",
+    "step",
+    "leads_to",
+    "eventually",
+    "stable",
+)
+REFUSED = {
+    **{step(body): words for body, words in refused("bodies of steps").items()},
+    **refused("steps, properties and machines"),
+    **{f"@{kind}\nasync def late(self, s): 'Late.'":
+       "late is async, and a call would not run it: declare it with `def` alone" for kind in RUN},
+    **{f"@{kind}\ndef late(self, s): 'Late.'; yield s.level == 0": "late is a generator" for kind in RUN},
+    **{f"@{kind}(fair={fair!r})\ndef body(self, s): 'A step.'":
        f"body: fair is {fair!r}: give False, True (weak) or 'strong'; 'weak:NAME' or 'strong:NAME' for a group"
-       for kind in ("transition", "environment") for fair in ("Strong", "weak:", "strong:a b", "both:a", 1, None)},
-    "transition(fair='weak:all[cat]', each='node')\ndef body(self, s, node): 'A step.'; s.seen[node] = True":
-        "body: fair is 'weak:all[cat]', and cat is not an index of the step",
-    "sometimes()\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
-    "terminal\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
-    "machine(Mood)\ndef humour(self, s): 'A draw.'; return random.choice(list(Mood))": "humour gives",
-    "sometimes()\ndef seen(self, s, node): 'Seen.'; return s.seen[node]": "seen takes (self, s, node), and gets self",
-    "transition()\ndef bad(self, s, node1, node0): 'A pair.'; s.level = 0": "bad takes (self, s, node1, node0)",
-    "machine(Mood)\ndef humour(self, s, other): 'How it feels.'; return s.mood": "humour takes (self, s, other), and",
-    "step(witness='w')\ndef falls(self, before, after, other): 'Falls.'; return after.level <= before.level\n"
-    "@transition()\ndef fall(self, s): 'A step.'; s.level = 0":
-        "falls takes (self, before, after, other), and gets self, the states before and after, and no member",
-    "step(witness='w')\ndef still(self, before, after, nod): 'Still.'; return after.level == before.level":
-        "still takes (self, before, after, nod), and gets self, the states before and after, and no member",
-    "sometimes()\ndef misspelt(self, s): 'No.'; return s.level == self.tpo  # here":
-        "misspelt raises AttributeError: 'Bad' object has no attribute",
-    "sometimes()\ndef forgets(self, s): 'No.'; s.level == 0":
-        "forgets returns nothing: return a condition or a value of the state",
-    "sometimes()\ndef meddles(self, s): 'Assigns.'; s.level = 0; return s.level == 0  # here":
-        "level is assigned in the property meddles: only transitions change the state",
-    "sometimes()\ndef guards(self, s): 'Guards.'; s.when(s.seen[0]); return s.level == 0  # here":
-        "when() is for transitions, and not for the property guards",
-    "sometimes()\ndef counts(self, s): 'Counts.'; return s.seen.count()": "counts returned #{ … is not a condition",
-    "sometimes()\ndef leaks(self, s):\n    'Leaks.'\n    for j in s.node: last = s.seen[j]\n    return last":
-        "leaks: a condition contains a loop index; bind it with all_() or any_()",
-    **{f"leads_to(within={within!r})\ndef late(self, s): 'Late.'; return s.level == 0, s.level == 1":
+       for kind in KINDS[:2] for fair in ("Strong", "weak:", "strong:a b", "both:a", 1, None)},
+    **{f"@leads_to(within={within!r})\ndef late(self, s): 'Late.'; return s.level == 0, s.level == 1":
        f"late: within is {within!r}: give a number of steps of at least 1, or the number and the name of a step"
        for within in (0, True, "tick", (2, 3), (1, "a", "b"))},
-    "eventually(within=(2, 'rise'))\ndef late(self, s): 'Late.'; return s.level == 0":
-        "late: within='rise' is not a transition of the system",
-    "leads_to()\ndef again(self, s): 'Again.'; return True, s.level == 0":
-        "again: with the premise True, the goal must hold again and again: return (~goal, goal) for that, or use "
-        "eventually() for a goal that holds once",
-    "stable()\ndef two(self, s): 'Two.'; return s.level == 0, s.level == 1":
-        "two: return (premise, goal) from leads_to",
-    "leads_to()\ndef half(self, s): 'Half.'; return s.level == 0": "half: return (premise, goal)",
-    "always(witness='nobody')\ndef safe(self, s): 'Safe.'; return s.level < 3":
-        "safe: its witness 'nobody' names no `sometimes` of the system",
-    "leads_to(each='edge')\ndef each(self, s, edge): 'Each.'; return s.level == 0, s.level == 1":
-        "each: each='edge' is not an index of the system (node)",
-    "step(witness='w', on=('rise',))\ndef moves(self, before, after): 'Moves.'; return after.level >= before.level":
-        "moves: on='rise' is not a transition of the system",
-    "sometimes(needs='flood')\ndef needs(self, s): 'Needs.'; return s.level == 0":
-        "needs: needs='flood' is not a fault of the system",
-    "machine(Other)\ndef humour(self, s): 'How it feels.'; return s.mood":
-        "humour returned mood, which is not a member of Other",
-    "machine(Mood)\ndef humour(self, s, node0, node1): 'How two feel.'; return s.mood":
-        "humour: a machine has at most one index, and not node0, node1",
-    "machine(Mood, each='cat')\ndef humour(self, s, cat): 'How it feels.'; return s.mood":
-        "humour: each='cat' is not an index of the system (node)",
-    "constraint\ndef low(self, s): return s.level": "low returned level, which is not a condition",
-    **{f"{kind}{HEAD}": f"@{kind} has no parentheses: write @{kind}() above bare" for kind in
-       ("transition", "environment", "fault", "machine", "always", "sometimes", "step", "leads_to", "eventually",
-        "stable")},
-    f"terminal(){HEAD}": "@terminal() has parentheses: write @terminal",
-    f"constraint(){HEAD}": "@constraint() has parentheses: write @constraint",
-    "terminal\ndef rest(self, s): return sorted(s.seen)[0]  # here": "a function of Python, such as sum() or sorted()",
-    "terminal\ndef rest(self, s): return s.level": "the terminal condition is level, which is not a condition",
+    **{f"@{kind}\ndef bare(self, s): 'No.'; return s.level == 0":
+       f"@{kind} has no parentheses: write @{kind}() above bare" for kind in KINDS},
 }  # fmt: skip
-REFUSED = {**{step(body): words for body, words in STEPS.items()}, **{f"@{text}": w for text, w in OTHERS.items()}}
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -257,13 +160,6 @@ def test_a_traced_step_keeps_what_its_author_wrote() -> None:
     cells = [c.name for c in system.cells]
     last = dict(zip(cells, max(report.exploration.found[WatchKey(WatchKind.FIRED, "tell", 0)].states), strict=True))
     assert (last["seen[0]"], last["level"], last["knows[0][0]"], last["knows[0][1]"]) == (1, 1, 1, 0)
-
-
-def test_two_parameters_of_one_index_are_told_apart() -> None:
-    meet = "@transition(each=('node', 'node'))\ndef meet(self, s, one, other):\n    'Two nodes meet.'\n"
-    system = declared(f"{meet}    s.when(one != other)\n    s.knows[one, other] = True")()
-    assert system.transition("meet").signature == "meet(node0, node1)"
-    assert check(system, engine="interpret").exploration.distinct == 4
 
 
 FORMS = """shown = machine_of(light, 'The same.')

@@ -12,6 +12,7 @@ from trystate.model.language import *
 from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
+from trystate.property_tests.tests.language.refusals import refused
 
 S = SymbolicState
 
@@ -50,55 +51,13 @@ def test_a_record_that_was_read_is_a_value(monkeypatch: pytest.MonkeyPatch) -> N
     assert [v.property.name for v in check(Swapped()).violated] == ["keeps_both"]
 
 
-STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
 GIVEN = {
     "slot": "slot = record(round=integer(0, 3, initial=(1, 2)), who=one_of('node', optional=True), per='node')\n",
     "one": "one = record(round=(0, 3), mood=Mood)\n",
     "total": "@derived\ndef total(self, s): return s.level + 1\n",
     "twice": "@derived\ndef twice(self, s, node): return ~s.seen[node]\n",
 }
-REFUSED = {
-    STEP.format("s.slot[0].rund = 1"): "slot[0] has no component 'rund': its records have round, who",
-    STEP.format("s.when(s.slot[0].rund == 1)"): "slot[0] has no component 'rund': its records have round, who",
-    STEP.format("s.slot[0] = dict(round=1)"): "slot[0] leaves out who: give each component",
-    STEP.format("s.slot[0] = dict(round=1, who=None, x=1)"): "slot[0] has no component 'x'",
-    STEP.format("s.slot[0] = self.slot(round=1)"): "the record leaves out who: give each component",
-    STEP.format("s.when(self.slot(rund=1) == s.slot[0])"): "the record has no component 'rund'",
-    STEP.format("self.slot(round=1, who=None).round = 2"): "round is a component of a value, which cannot",
-    STEP.format("s.slot[0] = 1"): "slot[0] is a record, and 1 is not: give a record, or a dict with round, who",
-    STEP.format("s.when(s.slot[0] == None)"): "slot[0] is a record, and None is not",
-    STEP.format("s.slot[0] = s.one"): "slot[0] has no component 'mood'",
-    STEP.format("s.level = 1 if s.one else 2"): "one was used as a Python bool, and is several values",
-    STEP.format("s.level = 1 if s.seen else 2"): "seen was used as a Python bool, and is several values",
-    STEP.format("s.when(s.seen == True)"): "seen is several values: compare seen[...]",
-    STEP.format("s.when(s.slot == s.slot)"): "slot is several values: compare slot[...]",
-    STEP.format("s.slot.round = 1"): "slot is several records: assign slot[...].round",
-    STEP.format("s.slot = s.slot[0]"): "'slot' is several records: assign slot[...]",
-    STEP.format("s.slot[0, 0].round = 1"): "slot: the number of indices is 2, but must be 1",
-    STEP.format("s.slot[2].round = 1"): "slot_round[2]: not a node (0..1)",
-    STEP.format("s.when(s.slot.rund.any())"): "slot has no component 'rund'",
-    STEP.format("ite(s.level == 1, s.slot[0], s.slot[1]).round = 1"): "round is a component of a value, which cannot",
-    STEP.format("s.when(ite(s.level == 1, s.slot[0], 1) == s.slot[1])"): "slot[0] is a record, and 1 is not",
-    STEP.format("s.total = 1"): "total is a derived column: assign the fields that it is derived from",
-    STEP.format("s.twice[0] = True"): "twice is a derived column: assign the fields that it is derived from",
-    STEP.format("s.when(s.twice)"): "… is not a value of the language",
-    "x = record()": "a record of no components: give one or more, such as record(round=integer(0, 3))",
-    "x = record(per='node')": "a record of no components",
-    "x = record(y=flag(per='node'))": "y: a component has no per= and no editions=: per= is an argument of the whole",
-    "x = record(y=(0, 1, 2))": "y=(0, 1, 2): a component is a field such as integer(0, 3), or an enum, bool, an index",
-    "x = record(_y=bool)": "a component cannot be called '_y': let its name begin with a letter",
-    "x = record(y=integer(0, 3, initial=4))": "x_y: initial value 4 is outside 0..3",
-    "slot_round = flag()": "a field cannot be called 'slot_round': a state already has that name",
-    "when = record(y=bool)": "a record cannot be called 'when': a state already has that name",
-    "@derived()\ndef x(self, s): return 1": "@derived() has parentheses: write @derived",
-    "@derived\ndef x(self, s): s.level = 1  # here": "level is assigned in the derived column x: only transitions",
-    "@derived\ndef x(self, s): s.level + 1": "x returns nothing: return a condition or a value of the state",
-    "@derived\ndef x(self, s, nod): return s.level": "x takes (self, s, nod), and gets self, the state, and no member",
-    "@derived\ndef x(self, s): return s.y  # here\n@derived\ndef y(self, s): return 1": "unknown field 'y'",
-    "@derived\ndef one_round(self, s): return 1": "a derived column cannot be called 'one_round': a field has it",
-    "@derived\ndef fork(self, s): return 1": "a derived column cannot be called 'fork': a state already has that name",
-    "@derived\ndef level(self, s): return 1\nlevel_ = flag()\n" + STEP.format("s.level = 1"): "level is a derived",
-}  # fmt: skip
+REFUSED = refused("records and columns")
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -28,6 +28,7 @@ from trystate.model.language import (
 from trystate.model.language.sequences import SequenceView
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import assert_refused, declared
+from trystate.property_tests.tests.language.refusals import refused
 
 S = SymbolicState
 
@@ -261,37 +262,7 @@ def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) 
         assert not agrees()
 
 
-STEP = "@transition(each='sender')\ndef wrong(self, s, sender): 'Wrong.'; {}  # here"
-MISUSE = {
-    STEP.format("s.wire[sender].push(colour=1)"): "… no component 'colour': its records have kind, number, last",
-    STEP.format("s.log = 1"): "… 'log' is a sequence: use log.push",
-    STEP.format("s.wire[sender].push(1)"): "push() takes the components by name, and not 1: write wire.push(kind=…",
-    STEP.format("s.got[sender] = s.wire[sender][2].number"): "wire[2]: a place is one of the numbers 0..1",
-    STEP.format("s.wire[sender, sender].pop()"): "… the number of indices is 2, but must be 1",
-    STEP.format("s.wires[sender].pop()"): "unknown field 'wires', did you mean 'wire'",
-    "x = sequence(0, full=bool)": "… give one or more",
-    STEP.format("s.got[sender] = s.log[s.sent[sender]].who"): "log[sent[sender]]: a place is one of the numbers 0..1",
-    STEP.format("s.got[sender] = s.log[-1].who"): "log[-1]: a place is one of the numbers 0..1; the last record is",
-    STEP.format("s.log.pop(2)"): "log[2]: a place is one of the numbers 0..1",
-    STEP.format("s.log.push(who=1, at=3)"): "log[3]: a place is one of the numbers 0..2",
-    STEP.format("s.log.push(s.wire[sender].head)"): "log has no component 'kind': its records have who",
-    STEP.format("s.log.push(s.log.head, who=1)"): "push() takes the components by name, and not log[0]: write log.push",
-    STEP.format("s.log.push(who=1, when=1)"): "push(when=) needs a condition, but 1 is of sort int",
-    STEP.format("s.log.keep(lambda r: r.who)"): "keep() needs a condition, but log_0_who is of sort int",
-    STEP.format("s.log.pop().who = 1"): "who is a component of a value, which cannot be assigned",
-    STEP.format("s.when(s.log == s.wire[sender].length)"): "log is a sequence, and wire_length[sender] is not",
-    STEP.format("s.wire[sender] = s.log"): "… is a sequence: use",
-    STEP.format("s.wire = s.wire[sender]"): "'wire' is several sequences: assign wire[...]",
-    STEP.format("s.when(s.log)"): "log is not a value of the language",
-    STEP.format("s.level = 1 if s.wire[sender] else 2"): "wire was used as a Python bool, and is several values",
-    STEP.format("s.log[0].what = 1"): "log[0] has no component 'what': its records have who",
-    "x = sequence(1, when=bool)": "… called 'when': push(when=...) has another meaning",
-    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is a field such as integer(0, 3), or an enum",
-    "x = sequence(1, number=integer(0, 3, initial=1))": "number: a place without a record has the lowest values: leave",
-    "x = sequence(1, number=(0, 'tpo'))": "x_0_number: the bound 'tpo' is neither a constant nor an index",
-    "fork = sequence(1, full=bool)": "a sequence cannot be called 'fork': a state already has that name",
-    "wire_length = flag()\nwire = sequence(1, full=bool)": "a field cannot be called 'wire_length'",
-}  # fmt: skip
+MISUSE = refused("sequences")
 
 
 @pytest.mark.parametrize("text", MISUSE)

@@ -12,6 +12,7 @@ from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.property_tests.support.systems.declarations import Base, Mood, Other, assert_refused, declared, refusal
+from trystate.property_tests.tests.language.refusals import refused
 
 NAMED = {  # a declaration of each kind, for a reserved name
     "sequence": "{} = sequence(1, full=bool)",
@@ -20,40 +21,14 @@ NAMED = {  # a declaration of each kind, for a reserved name
     "property": "@sometimes()\ndef {}(self, s): 'Any.'; return s.seen[0]",
     "terminal condition": "@terminal\ndef {}(self, s): return s.seen[0]",
 }  # fmt: skip
-NO_EDITION = "bad: Other.ONE is not an edition of the system"
-NO_MOVE = "<Mood.CALM: 'calm'> is not a claimed move: give arc(A, B) or may(A, B)"
 REFUSED = {
-    "x = integer(0, 'tpo')": "x: the bound 'tpo' is neither a constant nor an index of the system",
-    "x = integer(3, 1)": "x: the range from 3 to 1 is empty",
-    "x = integer(0, 3, initial=4)": "x: initial value 4 is outside 0..3",
-    "x = integer(0, 3, initial=(1, -1))": "x: initial value -1 is outside 0..3",
-    "x = flag(per='nod')": "x: per='nod' is not an index of the system (node)",
-    "x = choice(Mood, initial=Other.ONE)": "x: initial value ONE is of sort",
-    "x = choice(Mood, initial=1)": "x: initial value 1 is of sort int",
-    "x = flag(initial=1)": "x: initial value 1 is of sort int, not bool",
+    **refused("fields, sizes, editions and moves"),
     **{f"x = index({n})": f"the default of an index is {n}: give a whole number of at least 1"
        for n in (0, -1, True, 1.5, None)},
     **{f"x = constant({n})": f"the default of a constant is {n}: give a whole number of at least 0"
        for n in (-1, True, 1.5, None)},
     **{text.format(name): f"a {kind} cannot be called {name!r}: a system already has that name, "
        "rename it" for kind, text in NAMED.items() for name in ("cells", "label", "sizes")},
-    "x = machine_of(choice(Mood, per=('node', 'node')), 'A pair.')": "a machine shows a choice with at most one index",
-    "x = integer(0, 3, per='node', initial=(1, 2))\n@transition()\ndef bad(self, s): 'Again.'; reset(s.x)  # here":
-        "x has several initial values: assign one of them",
-    "@transition()\ndef bad(self, s): 'Again.'; reset(s.level)  # here":
-        "level has no index, and reset() is for fields with indices: assign it",
-    "@transition()\ndef bad(self, s): 'On.'; move(s.level, 0, 1, at=0)  # here":
-        "level has no index, and move() is for fields with indices: assign it",
-    "x = machine_of(choice(Mood), 'A mood.')": "x shows a field that Bad does not declare: declare it in the class",
-    "y = choice(Mood)\nx = machine_of(y, ' ')  # here": "a machine of a field has no description: describe in",
-    "@transition(editions=[Other.ONE])\ndef bad(self, s): 'Never.'; s.level = 0": NO_EDITION,
-    "@transition(moves=[may(Mood.CALM, Mood.CROSS, editions=[Other.ONE])])\ndef bad(self, s): 'Never.'; s.level = 0":
-        NO_EDITION,
-    "@transition(moves=[Mood.CALM])\ndef bad(self, s): 'Never.'; s.level = 0":
-        NO_MOVE,
-    "@transition()\ndef go(self, s): 'Go.'; s.level = 0\nbad = go.also(Mood.CALM)  # here":
-        NO_MOVE,
-    "@sometimes(editions=[Other.ONE])\ndef bad(self, s): 'Never.'; return s.seen[0]": NO_EDITION,
 }  # fmt: skip
 
 

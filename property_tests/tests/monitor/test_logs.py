@@ -26,98 +26,9 @@ UNIQUE_ID = (
     "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
     "c10d key-value store by key '0', but store->get('0') got error: {}"
 )
-EXAMPLES: list[tuple[str, str]] = [  # the row, and a text that users paste
-    ("store-based-barrier", BARRIER.format(world=2, count=4)),
-    ("store-based-barrier", "torch.distributed.DistStoreError: Timed out initializing process group in store based "
-     "barrier on rank 0, for key: store_based_barrier_key:3 (world_size=8, num_workers_joined=7, timeout=0:05:00 "
-     "error=None)"),
-    ("store-based-barrier", "store_based_barrier"),
-    ("store-based-barrier", "Timed out initializing"),
-    ("should-dump", '[rank1]:[W218 11:34:32.108 ProcessGroupNCCL.cpp:1542] [PG ID 0 PG GUID 0 Rank 1] Failed to check '
-     'the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe'),
-    ("nccl-unique-id", UNIQUE_ID.format("Socket Timeout")),
-    ("nccl-unique-id", UNIQUE_ID.format("failed to format addr, unknown family=0")),
-    ("nccl-unique-id", "store->get('0') got error: Connection reset by peer"),
-    ("nccl-unique-id", "ncclUniqueId"),
-    ("store-timeout", "RuntimeError: Socket Timeout"),
-    ("wait-timeout", "torch.distributed.DistStoreError: wait timeout after 8000ms, keys: "
-     "/default_pg/0//gloo//cpu//0/1"),
-    ("clients-joined", "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/3 "
-     "clients joined."),
-    ("name-not-resolved", "[W socket.cpp:601] [c10d] The IPv6 network addresses of (user, 53821) cannot be retrieved "
-     "(gai error: -3 - Temporary failure in name resolution)."),
-    ("name-not-resolved", "The IPv4 network addresses of (job-0.svc, 29500) cannot be retrieved (gai error: -2 - Name "
-     "or service not known)."),
-    ("name-not-resolved", "IPv6 network addresses"),
-    ("endpoint-not-read", "ValueError: Port could not be cast to integer value as 'f3:03::e1:c6c9::d:52001'"),
-    ("endpoint-not-read", "ValueError: The hostname of the rendezvous endpoint 'fd00::5' must be a dot-separated list "
-     "of labels, an IPv4 address, or an IPv6 address."),
-    ("without-libuv", "RuntimeError: use_libuv was requested but PyTorch was build without libuv support"),
-    ("without-libuv", "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was built without libuv "
-     "support, run with USE_LIBUV=0 to disable it."),
-    ("port-not-bound", "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
-     "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"),
-    ("port-not-bound", "RuntimeError: The server socket has failed to listen on any local network address. The server "
-     "socket has failed to bind to [::]:29400 (errno: 98 - Address already in use)."),
-    ("port-not-bound", "failed to bind to [::]:29400"),
-    ("port-not-bound", "OSError: [Errno 98] Address already in use"),
-    ("port-not-bound", "EADDRINUSE"),
-    ("client-connects-in-vain", "torch.distributed.DistNetworkError: The client socket has timed out after 60s while "
-     "trying to connect to (10.0.0.7, 29500)."),
-    ("keep-alive-failed", "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'host_71_0' has "
-     "failed to send a keep-alive heartbeat to the rendezvous 'none' due to an error of type "
-     "RendezvousConnectionError."),
-    ("shutdown-failed", "[W dynamic_rendezvous.py:1236] The node 'host_71_0' has failed to shutdown the rendezvous "
-     "'none' due to an error of type RendezvousConnectionError."),
-    ("c10d-store-lost", "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
-     "C10d store has failed. See inner exception for details."),
-    ("gloo-peer-closed", "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
-     "[10.1.0.2]:41234"),
-    ("store-server-ended", "torch.distributed.DistNetworkError: failed to recv, got 0 bytes"),
-    ("store-server-ended", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown "
-     "or crash?"),
-    ("connection-reset", "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:299] Read error "
-     "[127.0.0.1]:3381: Connection reset by peer"),
-    ("connection-reset", "[c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer"),
-    ("worker-ended", "E0501 12:00:00.000000 140 torch/distributed/elastic/multiprocessing/api.py:882] failed "
-     "(exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python"),
-    ("worker-ended", "  exitcode  : 1 (pid: 4711)"),
-    ("child-failed", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "),
-    ("broken-pipe", "sendBytes failed on SocketImpl(fd=4, addr=[localhost]:50324): Broken pipe"),
-    ("full-mesh-failed", "RuntimeError: Gloo connectFullMesh failed with "
-     "[../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error"),
-    ("gloo-connect-timeout", "RuntimeError: [enforce fail at /gloo/transport/tcp/pair.cc:150] Connect timeout [none]"),
-    ("gloo-connect-refused", "timed out connecting: SO_ERROR: Connection refused, remote=[10.0.0.1]:40215"),
-    ("address-not-formatted", "failed to format addr, unknown family=0"),
-    ("monitored-barrier-others", "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors "
-     "while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."),
-    ("monitored-barrier", "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms"),
-    ("rref-leaks", "RuntimeError: Detected RRef Leaks during shutdown. This usually occurs when the application code "
-     "still holds references to RRef instances when calling shutdown()."),
-    ("rpc-pipe-closed", "RuntimeError: EPIPE: broken pipe (this error originated at tensorpipe/transport/uv/"
-     "connection_impl.cc:157)"),
-    ("rpc-pipe-closed", "pipe closed (this error originated at tensorpipe/core/pipe_impl.cc:356)"),
-    ("rpc-pipe-closed", "eof (this error originated at tensorpipe/transport/shm/connection_impl.cc:259)"),
-    ("ibv-retries", "transport retry counter exceeded (this error originated at "
-     "tensorpipe/transport/ibv/connection_impl.cc)"),
-    ("rref-pickled", "RuntimeError: Can not pickle rref in python pickler, rref can only be pickled when using RPC"),
-    ("rendezvous-timeout", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
-    ("rendezvous-closed", "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"),
-    ("rendezvous-connection", "RendezvousConnectionError"),
-    ("rendezvous-state", "torch.distributed.elastic.rendezvous.api.RendezvousStateError: The rendezvous state is "
-     "corrupt."),
-    ("store-error", "torch.distributed.DistStoreError: something else"),
-    ("network-error", "torch.distributed.DistNetworkError: unexpected"),
-    ("backend-error", "torch.distributed.DistBackendError: Backend nccl does not support it"),
-    ("nodes-exceeded", "Maximum number of nodes (4) exceeded"),
-    ("group-made-twice", "ValueError: trying to initialize the default process group twice!"),
-    ("group-name-taken", "ValueError: The specified group name has already been created, please use a different group "
-     "name"),
-    ("new-nodes", "[default] Detected 1 new nodes from group_rank=0; will restart worker group"),
-    ("agent-signalled", "torch.distributed.elastic.multiprocessing.api.SignalException: Process 71 got signal: 15"),
-    ("nccl-timeout", "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=51, OpType=ALLREDUCE)"),
-    ("out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
-]  # fmt: skip
+# The row, and a text that users paste; at the end texts of no row.
+PASTED = [line.split(": ", 1) for line in (Path(__file__).parent / "pasted.txt").read_text("utf-8").splitlines()]
+EXAMPLES = [(row, text) for row, text in PASTED if row != "none"]
 
 
 def only(text: str) -> Found:
@@ -134,17 +45,7 @@ def test_each_row_has_an_example() -> None:
     assert {row for row, _ in EXAMPLES} == set(MESSAGES)
 
 
-UNRELATED = (
-    "loss 0.31, 12 it/s", "ValueError: could not convert string to float: 'a'", "connected to 10.0.0.1", "error",
-    "timeout",
-    "Epoch 3/10: validation accuracy 0.91", "failed", "store", "INFO: 2 workers joined the group", "None", "rank 0",
-    "Connection established", "exit code 0", "The node has joined the rendezvous", "wait", "worker_count=4",
-        "\x1b[31m\x1b[0m",
-    "Added key: store_based_barrier_key:1 to store for rank: 0", "counter", "I have 0 bytes",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("text", UNRELATED)
+@pytest.mark.parametrize("text", ["\x1b[31m\x1b[0m", *(text for row, text in PASTED if row == "none")])
 def test_an_unrelated_text_is_of_no_row(text: str) -> None:
     assert pasted(text) == []
 

@@ -113,7 +113,7 @@ def test_a_defect_of_torchs_agents_is_named_by_their_events(tmp_path: Path, caps
 
 
 CASES = [
-    *(("trystate run", seed) for seed in range(by_night("recorded jobs of ours", 2))),
+    *(("trystate run", seed) for seed in range(by_night("recorded jobs of ours", 1))),
     *(("torchrun 30", seed) for seed in range(by_night("recorded jobs of torch's", 1))),
 ]
 

@@ -43,7 +43,7 @@ NAMED = {
     "torch-R6": {"the_removed_are_told": "R6", "members_learn_the_master": "R1"},
     "torch-R14": {"departures_are_noticed": "R14"},
 }
-SEEDS = 2_000 if NIGHTLY else 6
+SEEDS = 2_000 if NIGHTLY else 3
 LEAVES = (64, 68)  # seeds in which a member leaves and no restart is left: one write removes the member and closes
 
 
