@@ -9,11 +9,10 @@ from __future__ import annotations
 from trystate.model.autograd.backward import Ours, Smart
 from trystate.model.autograd.backward.fields import UNANSWERED, Call
 from trystate.model.autograd.vocabulary import Edition, Mode, Part
-from trystate.model.language import SymbolicState, and_, not_, or_
+from trystate.model.language import and_, not_, or_
 
 from ..mutants import altered, wrong
 
-S = SymbolicState
 TRYSTATE, SMART = Edition.TRYSTATE, Mode.SMART
 
 

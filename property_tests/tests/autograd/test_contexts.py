@@ -19,43 +19,20 @@ from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import CleanUp, Edition
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.language import SymbolicState, System, ite, not_, ord_
+from trystate.model.language import System, ite, not_, ord_
 from trystate.property_tests.adapters.our_autograd.conformance import CONTEXTS, LOSSES, Slice
 from trystate.property_tests.adapters.our_autograd.conformance import contexts as a_slice
 from trystate.property_tests.harness.paths import explore_graph
 from trystate.property_tests.support.mutants import altered, detected, wrong
-from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.pinned import model_tests, of_plan
 
-S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 TWO, THREE = "worker=2 passes=0", "worker=3 passes=0"
-PAIR, TRIO = "worker=2", "worker=3"
+PAIR = "worker=2"
 WAITS = "outlives=0"
 STAYS = "after_exit_and_quiet_nobody_has_it clean_up_reaches_everybody"
 BACK = f"released_is_for_good {STAYS}"
-# fmt: off
-ASKED = (
-    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 20),
-    Asked(Contexts, TORCH, TWO, 193, BACK),
-    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 55, STAYS, ("creator_crash",)),
-    Asked(Contexts, TORCH, f"{THREE} {WAITS}", 333, "", ("lose", "duplicate")),
-    Asked(Contexts, TORCH, f"{THREE} {WAITS}", 766, STAYS, ("crash",)),
-    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 149, BACK, ("timeout",)),
-    Asked(Contexts, TORCH, f"{TRIO} {WAITS}", 418,
-          "what_is_released_is_not_in_use no_callback_touches_what_is_gone", ("error",)),
-    Asked(Contexts, TRYSTATE, PAIR, 223),
-    Asked(Contexts, TRYSTATE, THREE, 663),
-    Asked(Contexts, TRYSTATE, PAIR, 12320, "", (*LOSSES, "error")),
-    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 58359, "", LOSSES),
-    Asked(Tombstones, TORCH, "", 8421, "released_is_for_good after_exit_and_quiet_nobody_has_it"),
-    Asked(Tombstones, TRYSTATE, "context=2", 472),
-    Asked(Tombstones, TRYSTATE, "", 16538),
-    Asked(Tombstones, TRYSTATE, "context=2 peer=3", 3076),
-    Asked(Tombstones, TRYSTATE, "context=4 peer=1", 14871),
-    Asked(Ids, TORCH, "", 625, "an_id_says_whose_it_is no_id_means_none every_id_is_given_out"),
-    Asked(Ids, TRYSTATE, "", 1296),
-)
-# fmt: on
+ASKED = of_plan(Contexts, Tombstones, Ids, most=60_000)
 
 
 def test_our_editions_have_no_findings() -> None:
