@@ -141,7 +141,6 @@ test_a_mutant_is_a_disagreement = detected({
     "runs on in what is over": (PASS, Container._bury, "effects += local_pass.fail(error)", "pass"),
     "takes gradients of the over": (PASS, Container.local_pass_for, "self.contexts.get(context_number)",
                                     "self.contexts.get(context_number) or self._open(context_number)"),
-    "begins beside another": (PASS, Container.begin, "not local_pass.is_settled", "False"),
     "hides failures": (FAILING, LocalPass.fail, "messages.failed(error.through(self.me))", "Done().pack()"),
     # The memory of contexts that are over.
     "tells nobody who lags": (STONES, Container._behind, "if rises", "if False"),
