@@ -12,15 +12,13 @@ import pytest
 
 pytest.importorskip("torch", reason="the functions are torch's")
 
-import torch
 import torch.distributed as dist
-from torch.distributed import Backend
 from torch.distributed.constants import default_pg_timeout
 
 from trystate import registry
 from trystate.impl.store import urls
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.model.groups.initialisation import INITIALISATION, NEW_GROUP
+from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.groups.vocabulary import Edition
 from trystate.model.language import DecisionTable
 from trystate.property_tests.adapters.torch_groups import initialisation
@@ -37,7 +35,6 @@ COMPARED = {
     (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
     (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
 }  # fmt: skip
-OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the table is of torch 2.13")
 compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
 
 
@@ -67,10 +64,10 @@ def test_every_wrong_row_is_noticed(edition: Edition, name: str) -> None:
     assert unnoticed(INITIALISATION[edition][name], observed(edition)[name]) == []
 
 
-def test_every_table_but_the_table_of_backends_is_compared() -> None:
+def test_every_table_of_torch_2_and_ours_is_compared() -> None:
     ours = {(TRYSTATE, name) for name, table in INITIALISATION[TRYSTATE].items()
             if table is not INITIALISATION[TORCH].get(name)}  # fmt: skip
-    assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH] if name != NEW_GROUP.name}
+    assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH]}
 
 
 ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_store
@@ -100,37 +97,6 @@ def test_a_handler_of_ours_that_always_serves_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(urls, "agent_serves", lambda port: False)
     seen = initialisation.handlers(TRYSTATE)
     assert all(differences(INITIALISATION[TRYSTATE][name], seen[name]) for name in ("env_url", "tcp_url"))
-
-
-PAGE = Path(__file__).parents[3] / "docs" / "groups.md"
-PLUGIN = "of a plug-in"
-
-
-def row_of_page(backend: str) -> str:
-    """A backend's row: its devices and defaults in the installed torch, and the decision of the table."""
-    registered = Backend._plugins.get(backend.upper())
-    held = dict.fromkeys((atom.name for atom in NEW_GROUP.atoms), False)
-    held |= {"plugin": backend == PLUGIN or registered is not None, backend: True}
-    held |= {"extended": registered is not None and registered.extended_api}
-    made, without = (NEW_GROUP.decide({**held, "built": built}).value for built in (True, False))
-    defaults = [device for device, name in Backend.default_device_backend_map.items() if name == backend]
-    cells = (
-        backend if backend == PLUGIN else f"`{backend}`",
-        ", ".join(Backend.backend_capability.get(backend, ["as registered"])),
-        ", ".join(defaults),
-        made,
-        without if without != made else "",
-    )
-    return "| " + " | ".join(cells) + " |"
-
-
-@OF_2_13
-def test_the_page_says_what_makes_each_backend_of_torch() -> None:
-    assert "FAKE" in Backend._plugins, "torch's module for tests is imported here"
-    rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(("| `", "| of"))]
-    wanted = [*(name for name in Backend.backend_list if name != Backend.UNDEFINED), PLUGIN]
-    first = rows.index(row_of_page(wanted[0]))
-    assert rows[first : first + len(wanted)] == [row_of_page(name) for name in wanted]
 
 
 HALF_AN_HOUR = timedelta(minutes=30)
