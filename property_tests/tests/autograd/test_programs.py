@@ -37,7 +37,6 @@ from trystate.property_tests.support.nightly import by_night, seeds
 
 OVERLAPS = "more than one element of the written-to tensor refers to a single memory location"
 SEEDS = range(by_night("programs", 60))
-WAITS_SECONDS = 0.3  # how long a run waits for a message that a mutant has dropped
 WORKERS = 4
 USED = [feature for feature in Feature if feature is not Feature.UNUSED]
 local = functools.cache(run_locally)
@@ -105,17 +104,13 @@ def test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again(runs: Run
 @pytest.mark.parametrize("mutant", runtime_mutants.IN_PROCESSES)
 def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
     each = [program(seed, *runtime_mutants.FEATURES.get(mutant, ())) for seed in range(60)]
-    options = {"mode": "fast"} if mutant == "blind" else {}
     runs.everywhere(runtime_mutants.plant, mutant)
-    runs.patience = WAITS_SECONDS
     try:
         with pytest.raises((AssertionError, WorldError)):
             for k in range(0, 60, 5):
-                for one, found in zip(each[k : k + 5], runs.run(each[k : k + 5], "ours", **options), strict=True):
+                for one, found in zip(each[k : k + 5], runs.run(each[k : k + 5], "ours"), strict=True):
                     check(one, found, mutant)
-                    assert isinstance(found, Outcome) and bool(found.refused) == ("mode" in options and unused(one))
     finally:
-        runs.patience = Runs.patience
         runs.everywhere(runtime_mutants.mend)
 
 
