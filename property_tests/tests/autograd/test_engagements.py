@@ -145,15 +145,9 @@ FAULTY: tuple[tuple[Edition | Mode, str, tuple[str, ...], int], ...] = (
     *((TRYSTATE, "joined", (fault,), 1) for fault in ALL),
     (SMART, "note", ("late",), 1), (TRYSTATE, "note", ("again",), 2), (TRYSTATE, "chain-2", ("late",), 2),
 )  # fmt: skip
-LARGE: tuple[tuple[Edition | Mode, str, tuple[str, ...], int], ...] = (
-    *((TRYSTATE, graph, (fault,), 1) for graph in ("diamond", "nested", "crossed") for fault in ALL),
-    *((TRYSTATE, graph, ALL, 1) for graph in ("fetched", "nested", "shared", "chain-3")),
-    (SMART, "note", ALL, 1), (TRYSTATE, "note", ALL, 2), (SMART, "note", ALL, 2),
-    (TRYSTATE, "shared", ("error", "late"), 2), (TRYSTATE, "fetched", ("late", "lose"), 2),
-)  # fmt: skip
 
 
-@pytest.mark.parametrize(("edition", "graph", "faults", "attempts"), FAULTY + LARGE * NIGHTLY)
+@pytest.mark.parametrize(("edition", "graph", "faults", "attempts"), FAULTY)
 def test_a_pass_with_faults_refines_that_over_any_graph(
     edition: Edition | Mode, graph: str, faults: tuple[str, ...], attempts: int
 ) -> None:

@@ -52,15 +52,13 @@ SYSTEMS: tuple[tuple[Counting, dict[str, int], tuple[str, ...]], ...] = (
 )
 
 
-def replayed(
-    system: Exchanges, change: Callable[[Any], Any] = lambda made: made, scoped: bool | None = None, **options: Any
-) -> Replayed:
+def replayed(system: Exchanges, change: Callable[[Any], Any] = lambda made: made, **options: Any) -> Replayed:
     """Replay the edges of a system on torch's class; `change` makes another class of it."""
     pytest.importorskip("torch", reason="the class is torch's")
     from trystate.property_tests.adapters.torch_groups.exchange import TorchExchange
     from trystate.property_tests.replays.exchanges import store_exchange
 
-    with closing(TorchExchange(system, change(store_exchange()), scoped=scoped)) as subject:
+    with closing(TorchExchange(system, change(store_exchange()))) as subject:
         return replay_every_edge(system, subject, repeats=False, **options)
 
 
@@ -84,10 +82,3 @@ def takes_its_own(made: Any) -> Any:
 def test_a_mutant_of_the_class_disagrees_with_the_model() -> None:
     system = Exchanges(edition=TORCH, process=2, number=2, outsiders=0)
     assert replayed(system, takes_its_own, stop_after=1).disagreements
-
-
-@needs_compiler
-@pytest.mark.parametrize("edition", [TORCH, SCOPED])
-def test_the_count_of_the_other_edition_is_noticed(edition: Counting) -> None:
-    system = Exchanges(edition=edition, process=3, number=2)
-    assert replayed(system, scoped=edition is TORCH, stop_after=1).disagreements
