@@ -144,7 +144,7 @@ class OptimizerSteps(Replacing, Steps):
 
     def _make(self) -> runtime.DistributedOptimizer:
         params = [reference(owner.parameter, owner) for owner in self.owners]
-        return runtime.DistributedOptimizer(torch.optim.SGD, params, lr=1.0)  # type: ignore[arg-type]
+        return runtime.DistributedOptimizer(torch.optim.SGD, params, lr=1.0)
 
     # ---- in place of RPC and of the lock
 
