@@ -120,10 +120,8 @@ def _name(node: Any) -> str:
 
 def _message(message: Any) -> Iterator[tuple[str, Any]]:
     yield "message", KINDS[type(message)]
-    if isinstance(message, Backward):
-        yield "sends", [message.message]
-    elif isinstance(message, Mark):
-        yield "sends", list(message.messages)
+    if isinstance(message, Backward | Mark):
+        yield "sends", list(message.sends)
 
 
 def _outcome(message: Any, outcome: bytes | BaseException) -> Iterator[tuple[str, Any]]:

@@ -1,16 +1,14 @@
-"""The decisions of init_process_group and of rendezvous(url) as tables: the store and the backend that a group gets.
+"""The decisions of init_process_group and of rendezvous(url) as tables: the store that a group gets.
 
 `init_process_group` takes a store or finds one at a URL; `rendezvous_url` adds the caller's rank and world_size to the
-URL and calls the handler of its scheme; `env_url`, `tcp_url` and `file_url` are the handlers. `new_process_group`
-makes the backend of the default group or of a group of new_group. The rows are in the order of the code's conditions.
-torch's tables are compared with torch's functions, ours with ours, in every context.
+URL and calls the handler of its scheme; `env_url`, `tcp_url` and `file_url` are the handlers. The rows are in the order
+of the code's conditions. torch's tables are compared with torch's functions, ours with ours, in every context.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from itertools import combinations
 
 from ..language import Atom, DecisionTable, row
 from .vocabulary import Edition
@@ -58,23 +56,6 @@ class Meet(enum.Enum):
     FILE = "a FileStore"
 
 
-class Made(enum.Enum):
-    """The maker of a group's backend, and its arguments."""
-
-    TAKEN = "raises: a group of the process has the name"
-    OUTSIDER = "nothing: the process is not a member"
-    NOT_BUILT = "raises: torch is built without it"
-    OPTIONS = "raises: the options are of another class"
-    UNKNOWN = "raises: no plug-in has the name"
-    MPI = "ProcessGroupMPI.create: the ranks alone"
-    GLOO = "ProcessGroupGloo: store, rank, size, timeout"
-    NCCL = "ProcessGroupNCCL: store, rank, size, the caller's options or default ones"
-    UCC = "ProcessGroupUCC: store, rank, size, timeout"
-    XCCL = "ProcessGroupXCCL: store, rank, size, default options, even if the caller gives some"
-    PLUGIN = "the plug-in's function: store, rank, size, timeout"
-    EXTENDED = "the plug-in's function: an object with store, rank, size and timeout; the caller's options"
-
-
 TWICE = Atom("twice", "default group exists", "the process has made a default group")
 STORE = Atom("store", "store given", "the caller gives a store")
 METHOD = Atom("method", "init_method given", "the caller gives a URL")
@@ -82,17 +63,6 @@ SIZE = Atom("size", "world_size > 0", "the caller gives a positive world_size")
 RANK = Atom("rank", "rank ≥ 0", "the caller gives a rank")
 MPI = Atom("mpi", "backend = mpi", "the backend is MPI")
 FAKE = Atom("fake", "backend = fake", "the backend is torch's fake backend for tests, which does nothing")
-
-TAKEN = Atom("taken", "name taken", "a group of the process has the name")
-OUTSIDER = Atom("outsider", "outsider", "the group has ranks, and the process is not one of them")
-GLOO = Atom("gloo", "backend = gloo", "the backend is gloo")
-NCCL = Atom("nccl", "backend = nccl", "the backend is NCCL")
-UCC = Atom("ucc", "backend = ucc", "the backend is UCC")
-XCCL = Atom("xccl", "backend = xccl", "the backend is XCCL")
-BUILT = Atom("built", "built in", "torch is built with the backend, if it is one of torch's")
-OPTIONS = Atom("options", "other options", "the caller gives options that are not of the class that NCCL takes")
-PLUGIN = Atom("plugin", "plug-in", "a plug-in is registered under the name of the backend")
-EXTENDED = Atom("extended", "extended_api", "the plug-in is registered with extended_api")
 
 RANK_GIVEN = Atom("rank_given", "rank ≠ -1", "the caller of rendezvous gives a rank")
 SIZE_GIVEN = Atom("size_given", "world_size ≠ -1", "the caller of rendezvous gives a world_size")
@@ -133,34 +103,6 @@ INIT = DecisionTable(
         row(Init.FAKE,            fake=True),
         row(Init.URL,             method=True),
         row(Init.ENV),
-    ),
-)
-
-NEW_GROUP = DecisionTable(
-    "new_process_group",
-    doc="Make the backend of a group; its keys are below the name of the group and the backend's first device.",
-    cite="ddp-initialisation 3.3.2.1; distributed_c10d.py:_new_process_group_helper",
-    atoms=(TAKEN, OUTSIDER, MPI, GLOO, NCCL, UCC, XCCL, BUILT, OPTIONS, PLUGIN, EXTENDED),
-    impossible=(
-        *({a.name: True, b.name: True} for a, b in combinations((MPI, GLOO, NCCL, UCC, XCCL), 2)),
-        {"plugin": False, "extended": True},
-    ),
-    rows=(
-        row(Made.TAKEN,           taken=True),
-        row(Made.OUTSIDER,        outsider=True),
-        row(Made.NOT_BUILT,       mpi=True, built=False),
-        row(Made.MPI,             mpi=True),
-        row(Made.NOT_BUILT,       gloo=True, built=False),
-        row(Made.GLOO,            gloo=True),
-        row(Made.NOT_BUILT,       nccl=True, built=False),
-        row(Made.OPTIONS,         nccl=True, options=True),
-        row(Made.NCCL,            nccl=True),
-        row(Made.UCC,             ucc=True, built=True),
-        row(Made.NOT_BUILT,       xccl=True, built=False),
-        row(Made.XCCL,            xccl=True),
-        row(Made.EXTENDED,        extended=True),
-        row(Made.PLUGIN,          plugin=True),
-        row(Made.UNKNOWN),
     ),
 )
 
@@ -313,7 +255,7 @@ INITIALISATION: Mapping[Edition, Mapping[str, DecisionTable]] = {
     edition: {table.name: table for table in tables}
     for edition, tables in {
         Edition.SEED: (MERGE_SEED, ENV_SEED, TCP_SEED),
-        Edition.TORCH: (INIT, NEW_GROUP, MERGE, ENV, TCP, FILE),
-        Edition.TRYSTATE: (INIT, NEW_GROUP, MERGE, ENV_OURS, TCP_OURS, FILE_OURS),
+        Edition.TORCH: (INIT, MERGE, ENV, TCP, FILE),
+        Edition.TRYSTATE: (INIT, MERGE, ENV_OURS, TCP_OURS, FILE_OURS),
     }.items()
 }

@@ -21,7 +21,7 @@ from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.contexts import Context
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.effects import Asker, Effect, Request
-from trystate.impl.autograd.errors import ContextError, IdsExhaustedError, PassError, PassRunningError
+from trystate.impl.autograd.errors import ContextError, IdsExhaustedError, PassError
 from trystate.impl.autograd.ids import COUNTER_BITS, LAST_COUNT, Ids
 from trystate.impl.autograd.local_pass import Begin, LocalPass
 from trystate.impl.autograd.messages import BACKWARD, CANCEL, CLEAN, KEPT, NO_MESSAGE, Forward, unpack_outcome
@@ -106,14 +106,12 @@ class Thread:
 class ContextSteps(Steps):
     """Subject for the model `Contexts` (edition TRYSTATE)."""
 
-    TRIED = ("ask", "leave", "answer_clean_up", "begin_pass", "end_part", "end_pass")
+    TRIED = ("answer_clean_up", "end_part", "end_pass")
 
     def reset(self) -> None:
         size = self.model.sizes["worker"]
         self.workers = [Container(k, size) for k in range(size)]
         self.number = -1
-        self.open = False
-        self.asked = 0
         self.calls: dict[int, Serving] = {}  # the worker that serves a call -> the call
         self.threads = [Thread(container) for container in self.workers]
         self.letters: dict[tuple[int, int], CleanUpMessage] = {}
@@ -160,25 +158,15 @@ class ContextSteps(Steps):
         """The edges of the tensors of a call."""
         return [] if self.model.passes else EDGES
 
-    def _waits(self, worker: int) -> bool:
-        return any(call.waited_for and call.caller == worker for call in self.calls.values())
-
     # ---- the context, and calls
 
     def _enter(self, worker: int) -> None:
         self.number = self.workers[worker].create().number
-        self.open = True
 
     def _ask(self, worker: int, to: int) -> None:
-        if worker == to or to in self.calls or self.asked == int(self.model.calls):
-            raise Refused("the model makes no such call")
-        if worker in self.dead or (worker, to) in self.noticed:
-            raise Refused("one of the two workers is lost")
-        context = self.workers[worker].contexts.get(self.number)
-        if context is None or not (self.threads[worker].is_inside or (worker == CREATOR and self.open)):
-            raise Refused("the call is made outside of the context")
-        self.calls[to] = Serving(worker, self.workers[worker].sent(context, to, self._edges, "arguments"))
-        self.asked += 1
+        container = self.workers[worker]
+        message = container.sent(container.get(self.number), to, self._edges, "arguments")
+        self.calls[to] = Serving(worker, message)
 
     def _take_request(self, worker: int) -> None:
         call = self.calls[worker]
@@ -212,18 +200,7 @@ class ContextSteps(Steps):
     # ---- the release
 
     def _leave(self, worker: int) -> None:
-        if worker != CREATOR or worker in self.dead:
-            raise Refused("only its creator leaves it")
-        if not self.model.outlives and self._waits(worker):
-            raise Refused("its creator waits for a call")
-        if not self.model.outlives and self._runs():
-            raise Refused("its creator is in backward()")
-        try:
-            effects = self.workers[worker].release(self.number)
-        except ContextError as error:
-            raise Refused(str(error)) from None
-        self.open = False
-        self._do(worker, effects)
+        self._do(worker, self.workers[worker].release(self.number))
 
     def _take_clean_up(self, worker: int, to: int) -> None:
         letter = self.letters[worker, to]
@@ -272,16 +249,9 @@ class ContextSteps(Steps):
 
     def _begin_pass(self) -> None:
         container = self.workers[CREATOR]
-        context = container.contexts.get(self.number)
-        if not self.model.passes or CREATOR in self.dead or context is None or self.calls or not context.known:
-            raise Refused("the model begins no pass now")
-        if self.root is not None and self.root.is_settled:
-            raise Refused("the model begins one pass")
-        edges = [(self._fetch(context, j), 0) for j in sorted(context.known)] if self.root is None else []
-        try:
-            self.root, effects = container.begin(context, Begin(edges, [1] * len(edges)), Mode.FAST, True, DEADLINE)
-        except PassRunningError as error:
-            raise Refused(str(error)) from None
+        context = container.get(self.number)
+        edges = [(self._fetch(context, j), 0) for j in sorted(context.known)]
+        self.root, effects = container.begin(context, Begin(edges, [1] * len(edges)), Mode.FAST, True, DEADLINE)
         self.parts[CREATOR] = self.root
         self._do(CREATOR, effects)
         self._do(CREATOR, self.root.next()[1])

@@ -76,7 +76,7 @@ class Worker:
 class PassSteps(Steps):
     """Subject for the model `Backward` in our modes."""
 
-    TRIED = ("begin", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
+    TRIED = ("begin", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
 
     def __init__(self, model: Backward) -> None:
         self.graph = model.shape
@@ -165,7 +165,7 @@ class PassSteps(Steps):
             return
         kind, attempt = (MARK if isinstance(told, Mark) else BACKWARD), self._attempt(told.number)
         carrier = 1 + next(p for (_, _, p), one in self.letters.items() if one is letter)
-        for message in told.messages if isinstance(told, Mark) else (told.message,):
+        for message in told.sends:
             one = Message(by.number, kind, told.pack(), gradients, letter.done, Call.CARRIED, carrier=carrier)
             one.load = gradients[0] if gradients else 0
             self.letters[kind, attempt, self.message.index(message)] = one
@@ -210,9 +210,6 @@ class PassSteps(Steps):
 
     def _count_inputs(self, worker: int) -> None:
         seat = self.seats[worker]
-        local_pass = seat.running()
-        if local_pass.dependencies is not None or not local_pass._inbox:
-            raise Refused("it has counted, or has nothing to count for")
         seat.totals = dict(seat.runner.count().counts)
 
     def _run(self, node: int) -> None:

@@ -54,18 +54,9 @@ class Future:
         return self.value
 
 
-@dataclass(eq=False)
-class Reference:
+def reference(value: Any, home: Owner) -> Any:
     """A stand-in for an RRef."""
-
-    value: Any
-    home: Owner
-
-    def owner(self) -> Any:
-        return SimpleNamespace(id=self.home.number)
-
-    def local_value(self) -> Any:
-        return self.value
+    return SimpleNamespace(owner=lambda: SimpleNamespace(id=home.number), local_value=lambda: value)
 
 
 @dataclass(eq=False)
@@ -152,8 +143,8 @@ class OptimizerSteps(Replacing, Steps):
         self.steps = [Stepping(k, self._make()) for k in range(self.model.sizes["optimizer"])]
 
     def _make(self) -> runtime.DistributedOptimizer:
-        params = [Reference(owner.parameter, owner) for owner in self.owners]
-        return runtime.DistributedOptimizer(torch.optim.SGD, params, lr=1.0)  # type: ignore[arg-type]
+        params = [reference(owner.parameter, owner) for owner in self.owners]
+        return runtime.DistributedOptimizer(torch.optim.SGD, params, lr=1.0)
 
     # ---- in place of RPC and of the lock
 
@@ -169,12 +160,12 @@ class OptimizerSteps(Replacing, Steps):
             self._stepping.futures.append(future)
         return future
 
-    def _refer(self, local: Any) -> Reference:
+    def _refer(self, local: Any) -> Any:
         assert self.here is not None
         owner = self.here
         local._optimizer.register_step_pre_hook(lambda *_: self._inside(owner))
         local._optimizer.register_step_post_hook(lambda *_: sim.stop("applied"))
-        return Reference(local, owner)
+        return reference(local, owner)
 
     def _inside(self, owner: Owner) -> None:
         sim.stop("inside")

@@ -86,7 +86,7 @@ class Agent:
 class ReferenceSteps(Steps):
     """Subject for the model `References`."""
 
-    TRIED = ("pass_from_owner", "end")
+    TRIED = ("end",)
 
     def reset(self) -> None:
         workers = [*range(self.model.sizes["worker"])]
@@ -132,17 +132,8 @@ class ReferenceSteps(Steps):
         self.on_way[to] = fork, parent
 
     def _pass_from_owner(self, worker: int) -> None:
-        if worker == OWNER or worker in self.dead or self._is_busy(worker):
-            raise Refused("not in the model: it has a handle")
-        if self.value is None:
-            raise Refused("the owner's program does not hold the value")
+        assert self.value is not None
         self._passes(OWNER, self.value, worker)
-
-    def _is_busy(self, worker: int) -> bool:
-        """Whether a table or a message still has an entry for a handle of the worker."""
-        kept = any(to == worker for table in self.tables for _, to in table._passed.values())
-        left = kept or self._known(worker) or worker in self.on_way or self._state(worker) is not Handle.NONE
-        return left or bool(self.agents[worker].sent)
 
     def _pass_on(self, worker: int, to: int) -> None:
         self._passes(worker, self.held[worker], to)

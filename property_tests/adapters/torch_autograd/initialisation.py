@@ -8,9 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -128,24 +126,6 @@ def answer(line: Connection, edition: Edition, questions: Sequence[Question]) ->
         os.wait()
 
 
-def together(line: Connection, edition: Edition, workers: Sequence[int]) -> None:
-    """In a child: threads initialise the container at once; their answers, and the worker of an id that follows."""
-    silence()
-    side, barrier = SIDES[edition](), threading.Barrier(len(workers))
-
-    def init(worker: int) -> Answer:
-        barrier.wait()
-        try:
-            side.init(worker)
-        except Exception as error:
-            return _refusal(error)
-        return Initialised.NEW
-
-    with ThreadPoolExecutor(len(workers)) as threads:
-        answers = list(threads.map(init, workers))
-    line.send((answers, side.id() >> BITS))
-
-
 def observed(edition: Edition) -> dict[str, Observed]:
     """The answers of the containers of an edition, by table."""
     ours = edition is Edition.TRYSTATE
@@ -171,10 +151,3 @@ def observed(edition: Edition) -> dict[str, Observed]:
             )
             for name, workers in asking.items()
         }
-
-
-def threads_together(edition: Edition, workers: Sequence[int]) -> tuple[list[Answer], int]:
-    """The answers of threads that initialise a container at once, and the worker that it then has."""
-    with Child(together, edition, workers) as child:
-        answers, worker = child.hear(ANSWER_S)
-        return answers, worker

@@ -80,9 +80,9 @@ class TorchExchange(Steps):
 
     TRIED = ("call", "read")
 
-    def __init__(self, system: Exchanges, make: Callable[[str], Any], *, scoped: bool | None = None) -> None:
+    def __init__(self, system: Exchanges, make: Callable[[str], Any]) -> None:
         self._sizes, self._make = system.sizes, make
-        self._scoped = system.edition is Counting.SCOPED if scoped is None else scoped
+        self._scoped = system.edition is Counting.SCOPED
         self._server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._runs = 0
         ends = {"time_out": Share.FAILED, "raise_error": Share.IDLE}

@@ -20,14 +20,14 @@ from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import fake_pg
 
 from trystate.impl.store import urls
-from trystate.model.groups.initialisation import INITIALISATION, Init, Made, Meet, Merge
+from trystate.model.groups.initialisation import INITIALISATION, Init, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
 from ..torch_rendezvous.contexts import Observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
 Words = Mapping[str, Any]
-Answer = Init | Made | Merge | Meet | str  # a text: an answer that no table has
+Answer = Init | Merge | Meet | str  # a text: an answer that no table has
 Asked = Callable[[Words], Answer]
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", AGENT)

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 from trystate.model.groups.creation import Groups
@@ -34,7 +33,7 @@ class TorchNames(Steps, AbstractContextManager["TorchNames"]):
         world = self._sizes["process"]
         self._children = [self._stack.enter_context(Child(_member, rank, world)) for rank in range(world)]
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
     def reset(self) -> None:
@@ -115,8 +114,8 @@ class TorchRegistry(Steps, AbstractContextManager["TorchRegistry"]):
         is_local = system.edition is Edition.LOCAL if local is None else local
         self._child = Child(_registrar, is_local, self._groups)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._child.__exit__(kind, error, at)
+    def __exit__(self, *error: Any) -> None:
+        self._child.__exit__(*error)
 
     def reset(self) -> None:
         """Destroy all groups."""

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
-
-from ..nightly import NIGHTLY
 
 SIDE = 4  # side of a square
 SQUARE = (SIDE, SIDE)
@@ -189,10 +186,8 @@ def in_views(x: Tensor, y: Tensor) -> Tensor:
 def again(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Compute the values that the function saves for its backward a second time there, as torch.utils.checkpoint does.
 
-    Only the nightly run uses torch.utils.checkpoint: it imports dynamo, which takes seconds in each process.
+    torch.utils.checkpoint itself imports dynamo, which takes seconds in each process.
     """
-    if NIGHTLY:
-        return torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)  # type: ignore[no-any-return]
     numbers = itertools.count()
 
     def made_again(number: int) -> Tensor:

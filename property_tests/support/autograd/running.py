@@ -237,20 +237,17 @@ def _backward(side: Side, context: int, roots: Sequence[Tensor], retain: bool, o
     return ""
 
 
-def contexts_left(rank: int, side: str, seconds: float) -> int:
-    """The number of contexts that are still open after `seconds`, by which time all should be released."""
-    eventually(lambda: not SIDES[side].contexts(), seconds)
+def contexts_left(rank: int, side: str) -> int:
+    """The number of contexts that are still open at the limit, by which time all should be released."""
+    eventually(lambda: not SIDES[side].contexts(), SECONDS)
     return SIDES[side].contexts()
 
 
 class Runs:
     """A world that runs programs on the libraries that it has joined."""
 
-    patience = SECONDS  # limit for the release of contexts on all workers
-
     def __init__(self, world: World, folder: str, sides: Sequence[str]) -> None:
         self._world = world
-        self._sides = sides
         self._numbers = itertools.count()
         world.do(join, world.size, sides, folder, seconds=SECONDS)
 
@@ -263,7 +260,7 @@ class Runs:
         numbered = {next(self._numbers): program for program in programs}
         self._world.do(learn, numbered, side, seconds=SECONDS)
         found, *_ = self._world.do(drive, list(numbered), side, threads, options, seconds=SECONDS)
-        left = self.everywhere(contexts_left, side, self.patience)
+        left = self.everywhere(contexts_left, side)
         assert not any(left), f"so many contexts are left on each worker: {left}"
         return found  # type: ignore[no-any-return]
 

@@ -9,11 +9,9 @@ import pytest
 
 from trystate.impl.autograd import accumulate_grad, api
 from trystate.impl.autograd.accumulate_grad import Accumulator
-from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.errors import ContextError
-from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.runner import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.rpc.invocations import Invocations
@@ -59,9 +57,6 @@ IN_PROCESSES: Mapping[str, Mutant] = {
     ),
     # A value that is fetched by a reference has no history.
     "plain": rewritten(Driver.answer_metadata, "return self", "return b'' if what == ':fetch' else self"),
-    # The root does not request the number of missing gradients.
-    "blind": rewritten(LocalPass._conclude_phase, "total += change", "total = 0"),
-    "untold": replaced(Container, "_tell", lambda container, telling, peers: []),
 }
 # The features that a program needs to detect a mutant, where not any program can.
 FEATURES: Mapping[str, tuple[Feature, ...]] = {
@@ -71,7 +66,6 @@ FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "contiguous": (Feature.STRIDES,),
     "unrecorded": (Feature.ASYNC,),
     "plain": (Feature.REMOTE,),
-    "blind": (Feature.UNUSED,),
 }
 _patch = pytest.MonkeyPatch()
 

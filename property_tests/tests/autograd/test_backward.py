@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward import Backward, Ours, Smart
 from trystate.model.autograd.backward.examples import FAST
-from trystate.model.autograd.backward.fields import PAIRS_MAX
+from trystate.model.autograd.backward.fields import PAIRS_MAX, UNANSWERED
 from trystate.model.autograd.examples import (
     NUMBER,
     drawn_graph,
@@ -31,50 +31,23 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.checker.walks import walked
 from trystate.model.errors import UsageError
-from trystate.model.language import State, System
-from trystate.property_tests.support.autograd.ablations import ABLATIONS
+from trystate.model.language import State, System, and_, not_, or_
+from trystate.property_tests.support.mutants import altered, wrong
 from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night
-from trystate.property_tests.support.pinned import Asked, bare, claims, pinned_tests, report, violated
+from trystate.property_tests.support.pinned import Asked, bare, claims, of_plan, pinned_tests, report, violated
 
 TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
-ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"
-TWICE = "inputs_are_counted a_send_runs_once a_part_is_done_when_all_has_run"
-MIXED = f"{TWICE} a_retry_is_not_disturbed answers_concern_their_pass"
 
 
 def size(graph: str, attempts: int = 1) -> str:
     return f"graph={NUMBER[graph]} attempt={attempts}"
 
 
-# fmt: off
+LATE = "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"
 ASKED = (
-    Asked(Backward, TORCH, size("note"), 87),
-    Asked(Backward, TORCH, size("unused-alone"), 5, "backward_ends unused_calls_are_named deadlock_freedom"),
-    Asked(Backward, TORCH, size("unused-call"), 17, f"{ADDED} {KEPT} {WAITS} unused_calls_are_named"),
-    Asked(Backward, TORCH, size("note"), 276, f"{ADDED} {KEPT}", ("die",)),
-    Asked(Backward, TORCH, size("note"), 806, f"{ADDED} {KEPT} {TWICE} gradients_are_right the_root_returns_last",
-          ("copy",)),
-    Asked(Backward, TORCH, size("note"), 347, f"{KEPT} released_contexts_are_not_touched", ("leave",)),
-    Asked(Backward, TORCH, size("note"), 265, f"{ADDED} {KEPT}", ("late",)),
-    Asked(Backward, TORCH, size("shared", 2), 3780, f"{ADDED} {KEPT} {WAITS} {MIXED}", ("error",)),
-    Asked(Backward, TORCH, size("note", 2), 259, "", ("again",)),
-    Asked(Backward, TORCH, size("local"), 10),
-    Asked(Backward, TRYSTATE, size("local"), 9),
-    Asked(Backward, SMART, size("local"), 10),
-    Asked(Backward, TRYSTATE, size("unused-call"), 18),
-    Asked(Backward, TRYSTATE, size("joined"), 80),
-    Asked(Backward, TRYSTATE, size("note", 2), 91, "", ("again",)),
-    Asked(Backward, TRYSTATE, size("chain-2", 2), 29774, "", ALL),
-    Asked(Backward, TRYSTATE, size("unused-output"), 3327, "", ALL),
-    Asked(Backward, TRYSTATE, size("note"), 4288, "", ALL),
-    Asked(Backward, SMART, size("chain-2", 2), 41562, "", ALL),
-    Asked(Backward, SMART, size("chain-3", 2), 82, "", ("again",)),
-    Asked(Backward, SMART, size("served"), 101),
-    Asked(Backward, SMART, size("unused-output"), 3980, "", ALL),
+    *of_plan(Backward, most=70_000),
+    Asked(Backward, TORCH, size("note"), 265, LATE, ("late",)),
 )
-# fmt: on
-
-
 ALIKE = (
     Asked(Backward, TORCH, size("unused-alone"), 5),
     Asked(Backward, TRYSTATE, size("trip"), 23),
@@ -119,10 +92,58 @@ def test_ours_holds_on_graphs_drawn_by_lot(seed: int) -> None:
 # ---- the repairs, undone one by one
 
 RIGHT = bare(Backward)
+# A copy of a gradient is taken for a new gradient.
+TakesCopies = wrong("TakesCopies", Ours, recognises=lambda self: False)
+
+
+# fmt: off
+ABLATIONS = (
+    (altered("RunsOnTheFirstInput", Ours, "is_ready", "s.fed[k] == self.waits_for(s, k)",
+             "or_(s.fed[k] > 0, s.fed[k] == self.waits_for(s, k))"), TRYSTATE, "shared", 1, (),
+     "gradients_are_right nodes_run_on_whole_gradients"),
+    (wrong("IsOverWhenGradientsHaveArrived", Ours,
+     is_at_rest=lambda self, s, w: and_(self.missing(s, w) == 0, not_(self.is_unanswered(s, w)))), TRYSTATE, "note",
+     1, (), "a_part_is_done_when_all_has_run backward_ends deadlock_freedom gradients_are_right"),
+    (TakesCopies, TRYSTATE, "note", 1, ("copy",), "only_unused_calls_are_named the_missing_are_counted"),
+    (altered("RunsCopies", TakesCopies, "take_copy", "known=self.recognises())", "known=False)\n"
+             "    for p, one in enumerate(self.shape.pairs):\n"
+             "        s.ran[one.send] = and_(s.ran[one.send], pair != p)"), TRYSTATE, "shared", 1, ("copy",),
+     "a_part_is_done_when_all_has_run a_send_runs_once inputs_are_counted nodes_run_on_whole_gradients "
+     "only_unused_calls_are_named the_missing_are_counted"),
+    (wrong("HearsOldAnswers", Ours,
+     hears=lambda self, s, attempt, pair: [and_(self.comes_from(pair, w), s.phase[w] == Part.RUNNING)
+                                           for w in self.workers()]),
+     TRYSTATE, "note", 2, ("late",), "a_retry_is_not_disturbed answers_concern_their_pass the_missing_are_counted"),
+    (altered("DropsWhatAnAnswerCarries", Ours,  # a request that an answer carries is dropped
+             "unloads", "return came", "return [and_(one, False) for one in came]"), SMART, "note", 1, (),
+     "gradients_are_right gradients_come_for_the_marked reachable_means_marked"),
+    (wrong("AsksItsParentAndDoesNotWait", Ours,  # a request to the parent is sent by itself: the answer may overtake it
+     keeps=lambda self, s, kind, a, p: False,
+     is_awaited=lambda self, s, a, p: and_(s.call[a, p].isin(UNANSWERED), not_(Ours.keeps(self, s, "call", a, p)))),
+     TRYSTATE, "note", 1, (), "only_unused_calls_are_named the_root_returns_last"),
+    (altered("SaysNothingOfTheMissing", Ours, "come_to_rest", "ite(held, s.owed[worker]", "ite(held, 0"),
+     TRYSTATE, "unused-output", 1, (),
+     "gradients_are_right no_error_is_swallowed the_missing_are_counted the_root_returns_last "
+     "unused_calls_are_an_error unused_calls_are_named"),
+    (wrong("LeavesThemWaiting", Ours,  # the other workers get no CANCEL, as in torch
+     tells=lambda self, s, a, worker: or_(False), expire=None), TRYSTATE, "fetched", 1, ("late",),
+     "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left errors_reach_everybody"),
+    (wrong("CountsBeforeTheWaveEnds", Smart,
+     is_marking=lambda self, s, w: False if w == self.shape.home else Smart.is_marking(self, s, w)), SMART, "note", 1,
+     (),
+     "a_part_is_done_when_all_has_run gradients_are_right gradients_come_for_the_marked no_error_is_swallowed "
+     "only_unused_calls_are_named reachable_means_marked the_missing_are_counted the_root_returns_last"),
+    (altered("MarksEverything", Smart,  # a worker that is marked marks all its sends
+             "take_mark", "s.marked[pair] = or_(s.marked[pair], not_(refused))", "for w in self.workers():\n"
+             "        for p in self.shape.sends(w):\n"
+             "            s.marked[p] = or_(s.marked[p], self.goes_to(pair, w))"), SMART, "unused-output", 1, (),
+     "marked_means_reachable only_unused_calls_are_named"),
+)
+# fmt: on
 
 
 def asked(cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...]) -> Asked:
-    return Asked(cls, edition, f"graph={NUMBER[graph]} attempt={attempts}", 0, "", faults)
+    return Asked(cls, edition, size(graph, attempts), 0, "", faults)
 
 
 @pytest.mark.parametrize(

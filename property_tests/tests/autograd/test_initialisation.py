@@ -1,4 +1,4 @@
-"""The tables of a process's container agree with torch's and ours in every context; one of many threads makes it."""
+"""The tables of a process's container agree with torch's and ours in every context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="the containers are torch's, and of the runtime on it")
 
 from trystate import registry
-from trystate.model.autograd.initialisation import CONTAINERS, Initialised
+from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.autograd.vocabulary import Edition
 from trystate.property_tests.adapters.torch_autograd import initialisation
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
@@ -23,7 +23,6 @@ COMPARED = {
     (TRYSTATE, "init_container"): 4, (TRYSTATE, "use_container"): 4,
 }  # fmt: skip
 compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
-THREADS = 8
 
 
 @cache
@@ -48,16 +47,3 @@ def test_every_table_is_compared_and_known_to_the_command_line() -> None:
     assert {*COMPARED} == {(edition, name) for edition, tables in CONTAINERS.items() for name in tables}
     for edition, tables in CONTAINERS.items():
         assert tables.items() <= registry.TABLES[edition.name].items()
-
-
-def test_of_several_workers_that_torch_is_told_at_once_it_becomes_one() -> None:
-    workers = range(1, THREADS + 1)
-    answers, worker = initialisation.threads_together(TORCH, [*workers])
-    assert sorted(answers, key=str) == [Initialised.NEW] + [Initialised.OTHER] * (THREADS - 1)
-    assert worker in workers
-
-
-def test_of_several_threads_that_initialise_ours_at_once_one_does() -> None:
-    answers, worker = initialisation.threads_together(TRYSTATE, [0] * THREADS)
-    assert sorted(answers, key=str) == [Initialised.NEW] + [Initialised.TWICE] * (THREADS - 1)
-    assert worker == 0

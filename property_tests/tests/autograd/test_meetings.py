@@ -9,31 +9,15 @@ from __future__ import annotations
 from trystate.impl.rpc import directory, termination
 from trystate.impl.rpc.agent import Agent
 from trystate.model.autograd.meeting import Meetings, Ours
-from trystate.model.autograd.vocabulary import Edition, WorkerState
-from trystate.model.language import SymbolicState, not_
+from trystate.model.autograd.vocabulary import WorkerState
+from trystate.model.language import not_
 from trystate.property_tests.adapters.our_autograd.conformance import LONG_MEETINGS, Slice, compare
 from trystate.property_tests.support.mutants import altered, detected, wrong
 from trystate.property_tests.support.nightly import by_night
-from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.pinned import model_tests, of_plan
 
-S = SymbolicState
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-TWO, THREE = "worker=2", "worker=3"
-G17 = "shutdown_ends deadlock_freedom"
-LOSSES = ("crash", "timeout", "late", "impatient")
-ASKED = (
-    Asked(Meetings, TORCH, TWO, 204),
-    Asked(Meetings, TORCH, TWO, 550, "a_graceful_end_leaves_no_call", ("timeout",)),
-    Asked(Meetings, TORCH, TWO, 664, "a_timeout_ends_the_wait", ("late",)),
-    Asked(Meetings, TORCH, TWO, 339, G17, ("impatient",)),
-    Asked(Meetings, TORCH, TWO, 673, G17, ("crash",)),
-    Asked(Meetings, TORCH, TWO, 4355, G17, ("crash", "again")),
-    Asked(Meetings, TORCH, TWO, 213, "", ("twin",)),
-    Asked(Meetings, TRYSTATE, TWO, 526),
-    Asked(Meetings, TRYSTATE, TWO, 49950, "", LOSSES),
-    Asked(Meetings, TRYSTATE, TWO, 13688, "", ("crash", "again")),
-    Asked(Meetings, TRYSTATE, TWO, 538, "", ("twin",)),
-)
+TWO = "worker=2"
+ASKED = of_plan(Meetings, most=60_000)
 
 
 # fmt: off

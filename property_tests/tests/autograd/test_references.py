@@ -9,21 +9,12 @@ from __future__ import annotations
 from trystate.impl.rpc.references import References
 from trystate.model.autograd.references import Ours
 from trystate.model.autograd.references import References as Model
-from trystate.model.autograd.vocabulary import Edition
-from trystate.model.language import SymbolicState, not_
+from trystate.model.language import not_
 from trystate.property_tests.adapters.our_autograd.conformance import Slice
 from trystate.property_tests.support.mutants import detected, wrong
-from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.pinned import model_tests, of_plan
 
-S = SymbolicState
-TRYSTATE = Edition.TRYSTATE
 THREE = "worker=3"
-ASKED = (
-    Asked(Model, TRYSTATE, THREE, 4391),
-    Asked(Model, TRYSTATE, THREE, 12309, "", ("crash",)),
-    Asked(Model, TRYSTATE, THREE, 9955, "", ("owner_crash",)),
-    Asked(Model, TRYSTATE, THREE, 24041, "", ("crash", "owner_crash")),
-)
 
 
 # fmt: off
@@ -44,6 +35,7 @@ MUTANTS = (
 # fmt: on
 
 
+ASKED = of_plan(Model)
 TestModel = model_tests(ASKED, MUTANTS, ASKED[:1])
 
 

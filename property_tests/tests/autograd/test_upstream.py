@@ -80,6 +80,5 @@ def test_no_test_is_excluded_that_torch_does_not_have(every: list[catalogue.Upst
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_noticed(mutant: str, every: list[catalogue.UpstreamTest]) -> None:
-    """A barrier that waits for no worker fails torch's test only where a worker is slow: some runs may pass."""
-    runs = (run(named(every, [MUTANTS[mutant][1]]), OURS, mutant=mutant) for _ in range(5))
-    assert any("AssertionError" in trouble for ((_, trouble),) in runs)
+    ((_, trouble),) = run(named(every, [MUTANTS[mutant][1]]), OURS, mutant=mutant)
+    assert "AssertionError" in trouble

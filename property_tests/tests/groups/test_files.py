@@ -66,30 +66,13 @@ def test_our_file_store_takes_the_edges_of_the_model(faults: tuple[str, ...]) ->
     assert seen.edges == (EDGES if NIGHTLY else SAMPLE)[faults]
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="a second of real time for each lock that is not free")
-def test_our_file_store_takes_edges_of_all_faults_together() -> None:
-    system = Files(edition=TRYSTATE, faults=("another_job", "die", "full", "stop"))
-    with FilesSubject(system) as subject:
-        seen = replay_every_edge(system, subject, repeats=False, edges_max=250)
-    assert seen.disagreements == ()
-    assert (seen.edges, seen.edges_of_all) == (250, 827)
+TOLD = (
+    Files(edition=TORCH, faults=("full",)),  # the disk is full: torch's store keeps the partial record
+    NeverDeletes(edition=TRYSTATE),
+)
 
 
-# A process that opens the file keeps the partial record at its end.
-KeepsTheRest = wrong("KeepsTheRest", files.Ours, mend_first=lambda self, s: None)
-
-
-TOLD: dict[type[Files], tuple[Edition, int, tuple[str, ...]]] = {  # processes, faults
-    Files: (TORCH, 2, ("full",)),  # the disk is full: torch's store keeps the partial record
-    NeverDeletes: (TRYSTATE, 2, ()),
-    KeepsTheFile: (TRYSTATE, 2, ("another_job", "die")),
-    KeepsTheRest: (TRYSTATE, 3, ("die",)),  # one dies and one lives: the third process does not recreate the file
-}
-
-
-@pytest.mark.parametrize("cls", TOLD if NIGHTLY else (Files, NeverDeletes))
-def test_torchs_file_store_and_a_mutant_of_the_model_are_told_from_ours(cls: type[Files]) -> None:
-    edition, processes, faults = TOLD[cls]
-    system = cls(edition=edition, process=processes, faults=faults)
+@pytest.mark.parametrize("system", TOLD, ids=lambda system: type(system).__name__)
+def test_torchs_file_store_and_a_mutant_of_the_model_are_told_from_ours(system: Files) -> None:
     with FilesSubject(system) as subject:
         assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements

@@ -12,18 +12,16 @@ import pytest
 
 pytest.importorskip("torch", reason="the functions are torch's")
 
-import torch
 import torch.distributed as dist
-from torch.distributed import Backend
 from torch.distributed.constants import default_pg_timeout
 
 from trystate import registry
 from trystate.impl.store import urls
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.model.groups.initialisation import INITIALISATION, NEW_GROUP
+from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.groups.vocabulary import Edition
 from trystate.model.language import DecisionTable
-from trystate.property_tests.adapters.torch_groups import backends, initialisation
+from trystate.property_tests.adapters.torch_groups import initialisation
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
 from trystate.property_tests.support.mutants import planted, rewritten
@@ -33,23 +31,18 @@ torch_module = initialisation.rendezvous
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 # table, contexts
 COMPARED = {
-    (TORCH, "init_process_group"): 432, (TORCH, "new_process_group"): 648, (TORCH, "rendezvous_url"): 60,
-    (TORCH, "env_url"): 864, (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
+    (TORCH, "init_process_group"): 432, (TORCH, "rendezvous_url"): 60, (TORCH, "env_url"): 864,
+    (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
     (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
 }  # fmt: skip
-OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the table is of torch 2.13")
-LATER = {(TORCH, "new_process_group"): OF_2_13}  # the table is of one release
-compared = pytest.mark.parametrize(
-    ("edition", "name"), [pytest.param(*key, marks=LATER.get(key, ())) for key in COMPARED], ids=str
-)
+compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
 
 
 @cache
 def observed(edition: Edition) -> dict[str, Observed]:
     found = initialisation.handlers(edition)
     if edition is TORCH:
-        found |= {"init_process_group": initialisation.init(), "new_process_group": backends.new_group()}
-        found |= {"rendezvous_url": initialisation.merge()}
+        found |= {"init_process_group": initialisation.init(), "rendezvous_url": initialisation.merge()}
     return found
 
 
@@ -77,7 +70,6 @@ def test_every_table_of_torch_2_and_ours_is_compared() -> None:
     assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH]}
 
 
-HELPER = dist.distributed_c10d._new_process_group_helper
 ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_store
 MUTANTS = {
     "another variable": (ENV, '_get_env_or_raise("RANK")', '_get_env_or_raise("WORLD_SIZE")'),
@@ -85,22 +77,14 @@ MUTANTS = {
     "the agent's store is not used": (MADE, "if _torchelastic_use_agent_store()", "if False"),
     "a rank is optional": (torch_module._file_rendezvous_handler, 'if "rank" not in query_dict', "if False"),
     "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
-    "outsiders are members": (HELPER, "if global_rank not in global_ranks_in_group", "if False"),
-    "a name twice": (HELPER, "if group_name in _world.pg_names.values()", "if False"),
-    "options for XCCL": (HELPER, "= ProcessGroupXCCL.Options()", "= backend_options or ProcessGroupXCCL.Options()"),
-    "no numbers for gloo": (HELPER, "if backend_str == Backend.GLOO and not", "if False and not"),
-    "the keys of all devices": (HELPER, 'PrefixStore(f"{device}/", prefix_store)', "prefix_store"),
 }
 OBSERVERS: dict[object, Callable[[], dict[str, Observed]]] = {
-    HELPER: lambda: {"new_process_group": backends.new_group()},
     dist.init_process_group: lambda: {"init_process_group": initialisation.init()},
     torch_module._rendezvous_helper: lambda: {"rendezvous_url": initialisation.merge()},
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=OF_2_13 if each[0] is HELPER else ()) for name, each in MUTANTS.items()]
-)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_in_torch_is_noticed(name: str) -> None:
     function, right, wrong = MUTANTS[name]
     with planted(rewritten(function, right, wrong)):
@@ -113,37 +97,6 @@ def test_a_handler_of_ours_that_always_serves_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(urls, "agent_serves", lambda port: False)
     seen = initialisation.handlers(TRYSTATE)
     assert all(differences(INITIALISATION[TRYSTATE][name], seen[name]) for name in ("env_url", "tcp_url"))
-
-
-PAGE = Path(__file__).parents[3] / "docs" / "groups.md"
-PLUGIN = "of a plug-in"
-
-
-def row_of_page(backend: str) -> str:
-    """A backend's row: its devices and defaults in the installed torch, and the decision of the table."""
-    registered = Backend._plugins.get(backend.upper())
-    held = dict.fromkeys((atom.name for atom in NEW_GROUP.atoms), False)
-    held |= {"plugin": backend == PLUGIN or registered is not None, backend: True}
-    held |= {"extended": registered is not None and registered.extended_api}
-    made, without = (NEW_GROUP.decide({**held, "built": built}).value for built in (True, False))
-    defaults = [device for device, name in Backend.default_device_backend_map.items() if name == backend]
-    cells = (
-        backend if backend == PLUGIN else f"`{backend}`",
-        ", ".join(Backend.backend_capability.get(backend, ["as registered"])),
-        ", ".join(defaults),
-        made,
-        without if without != made else "",
-    )
-    return "| " + " | ".join(cells) + " |"
-
-
-@OF_2_13
-def test_the_page_says_what_makes_each_backend_of_torch() -> None:
-    assert "FAKE" in Backend._plugins, "torch's module for tests is imported here"
-    rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(("| `", "| of"))]
-    wanted = [*(name for name in Backend.backend_list if name != Backend.UNDEFINED), PLUGIN]
-    first = rows.index(row_of_page(wanted[0]))
-    assert rows[first : first + len(wanted)] == [row_of_page(name) for name in wanted]
 
 
 HALF_AN_HOUR = timedelta(minutes=30)

@@ -21,7 +21,6 @@ import torch
 from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules, check_name
 from trystate.impl.rpc.functions import find, name_of
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import world
 from trystate.rpc import FunctionSet, NotAllowed, Options
 
@@ -149,20 +148,6 @@ def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Mo
         find("installed_elsewhere:serve", DEFAULT, LIMIT)
     assert "installed_elsewhere" not in sys.modules
     assert find("installed_elsewhere:serve", (*DEFAULT, "installed_elsewhere"), LIMIT)() == 1
-
-
-def test_a_peer_cannot_run_a_command_by_default(tmp_path: Path) -> None:
-    """On real connections."""
-    made = tmp_path / "made"
-    with world(2) as calls:
-        with pytest.raises(NotAllowed, match="'posix:system' may not be called here"):
-            calls[0].sync(1, os.system, (f"touch {made}",), None, None)
-        with pytest.raises(NotAllowed, match="'posix:system' may not be called here"):
-            calls[0].sync(1, f.applied, (os.system, f"touch {made}"), None, None)
-    assert not made.exists()
-    with world(2, Options(modules=(FunctionSet.ANY,), arena_bytes=0)) as calls:
-        assert calls[0].sync(1, os.system, (f"touch {made}",), None, None) == 0
-    assert made.exists()
 
 
 @pytest.mark.parametrize("modules", [None, "mine", ["mine"], (1,)])

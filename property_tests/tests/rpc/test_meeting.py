@@ -27,13 +27,6 @@ def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:
     assert "does not know the group's secret" in refused[1] and "RpcTimeout" in refused[0]
 
 
-def test_two_of_one_name_are_told(store: HashStore) -> None:
-    assert all(
-        "the name 'a' is not unique: the workers 0 and 1 have it" in said
-        for said in meet(store, [None] * 2, ["a", "a"], PATIENCE_SECONDS)
-    )
-
-
 @pytest.mark.parametrize("near", [True, False])
 def test_a_rank_that_is_started_twice_is_refused_and_the_first_one_meets(
     near: bool, store: HashStore, monkeypatch: pytest.MonkeyPatch
