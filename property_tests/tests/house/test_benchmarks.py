@@ -58,7 +58,7 @@ def test_a_benchmark_runs_and_its_sides_count_the_same(line: str, shown: str, tm
 PARTS = {
     "store": ("operations", "start", "record", "kept", "growth"),
     "adversity": ("descriptors", "crowd", "disk", "memory", "names", "six", "clock"),
-    "rooms": ("real",),
+    "rooms": ("simulated", "real"),
     "rendezvous": ("rounds",),
     "scale": ("state", "round", "late"),
     "autograd": ("linear", "chains", "contexts"),
