@@ -180,7 +180,7 @@ def _met(url: str, rank: int | None, world_size: int | None, options: Options) -
     query = ("&" if "?" in rest else "?") + urlencode(given) if given else ""
     if scheme == "file":
         try:
-            return next(rendezvous(f"file://{rest}{query}"))  # type: ignore[no-any-return, no-untyped-call]
+            return next(rendezvous(f"file://{rest}{query}"))  # type: ignore[no-any-return]
         except ValueError as error:
             raise UsageError(f"init_method is {url!r}: {error}") from error
     handler = HANDLERS.get(f"trystate-{scheme.removeprefix('trystate-')}")
