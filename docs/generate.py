@@ -169,7 +169,7 @@ UNMODELLED: dict[str, str] = {
     "A6": "the shared state is unpickled: the port of the store runs code in every agent",
     "A8": "unknown keys of --rdzv-conf are accepted, and `timeout` is ignored",
     "A9": "after a restart workers read keys of the attempt before",
-    "A10": "`file://` joins what a crashed run has left; `tcp://` inside a worker has no server (to 2.13)",
+    "A10": "`tcp://` inside a worker has no server (to 2.13)",
 }
 
 

@@ -1,6 +1,6 @@
 """The rendezvous: how the members of a group find each other, by a URL or as the nodes of an elastic job.
 
-`register()` teaches torch the schemes `trystate-env://`, `trystate-tcp://` and `trystate-file://`:
+`register()` teaches torch the schemes `trystate-env://` and `trystate-tcp://`:
 
     import torch.distributed as dist
     from trystate import rendezvous

@@ -1,4 +1,4 @@
-"""The stores: a server and a client of `TCPStore`'s protocol, and stores in memory, in a file and below a prefix.
+"""The stores: a server and a client of `TCPStore`'s protocol, and stores in memory and below a prefix.
 
     from trystate.store import TCPStore, TCPStoreServer
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from trystate.impl.host.tls import Tls
     from trystate.impl.store.base import Event, Store, Watch
     from trystate.impl.store.errors import *
-    from trystate.impl.store.file.store import FileStore
     from trystate.impl.store.hash import HashStore
     from trystate.impl.store.limits import Limits
     from trystate.impl.store.prefix import PrefixStore
@@ -30,8 +29,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "AddressRefused", "Change", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
-    "GroupsDiffer", "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber",
-    "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed",
-    "StoreError", "StoreTimeout", "TCPStore", "TCPStoreServer", "Tls", "TlsRefused", "Watch", "WrongWorld",
+    "AddressRefused", "Change", "ConnectionLost", "CounterOverflow", "Event", "FileRefused", "GroupsDiffer",
+    "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber", "NotSupported",
+    "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError",
+    "StoreTimeout", "TCPStore", "TCPStoreServer", "Tls", "TlsRefused", "Watch", "WrongWorld",
 ]  # fmt: skip

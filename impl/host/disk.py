@@ -12,14 +12,6 @@ import os
 CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
-def write_all(fd: int, data: bytes, at: int) -> None:
-    """Write all bytes into a file, from `at` on. Raises OSError."""
-    rest = memoryview(data)
-    while rest:
-        done = os.pwrite(fd, rest, at)
-        rest, at = rest[done:], at + done
-
-
 class Disk:
     """The real disk."""
 
@@ -51,7 +43,11 @@ class Disk:
         return b"".join(parts)
 
     def write(self, fd: int, data: bytes, at: int) -> None:
-        write_all(fd, data, at)
+        """Write all bytes into the file, from `at` on. Raises OSError."""
+        rest = memoryview(data)
+        while rest:
+            done = os.pwrite(fd, rest, at)
+            rest, at = rest[done:], at + done
 
     def reserve(self, fd: int, at: int, count: int) -> None:
         """Reserve `count` bytes of the file from `at`, zeros at first. Raises OSError if the disk is full."""

@@ -14,12 +14,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import FileStore  # type: ignore[attr-defined]
+
 from trystate.model.errors import TrystateError, UsageError
 
 from ..host.addresses import host_and_port
 from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused, TlsRefused
-from ..store.file.store import FileStore
 from ..store.hash import HashStore
 from ..store.record.writer import check_free
 from ..store.tcp import TCPStore
@@ -52,7 +53,8 @@ class Endpoint:
         """Close the connection and stop serving; may be called twice."""
         if self.server is not None and not self.unused:
             hosting.warn_of_others(self.store, self.job)
-        self.store.close()
+        if not isinstance(self.store, FileStore):  # torch's store has no `close`
+            self.store.close()
         if self.server is not None:
             self.server.close()
 
@@ -134,10 +136,11 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
     return Endpoint(store, server, host, options.run_id, owner)
 
 
-def _file(options: Options) -> FileStore:
+def _file(options: Options) -> Any:
+    """torch's FileStore. It deletes nothing: the nodes that will come are not known."""
     if not options.endpoint:
         raise RendezvousSettingsError("store_type=file: give --rdzv-endpoint a path that all nodes see")
-    return FileStore(options.endpoint, -1)
+    return FileStore(options.endpoint)
 
 
 _memories: dict[str, HashStore] = {}

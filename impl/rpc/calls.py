@@ -38,6 +38,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 from torch.futures import Future
 
 from trystate.model.errors import UsageError
@@ -101,8 +102,9 @@ def init_rpc(
     """Make this process a worker; returns when all `world_size` workers are connected.
 
     They find each other in `store`, any store of trystate's or torch's, or in the store of `init_method`: "env://" (the
-    default: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), "tcp://HOST:PORT" or "file:///PATH"; then rank 0 starts the
-    server. All must give the same secret. After a failure all may come again, to the same store too.
+    default: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE) or "tcp://HOST:PORT", for which rank 0 starts a server, or
+    "file:///PATH", which is torch's FileStore. All must give the same secret. After a failure all may come again, to
+    the same store too.
 
     The parameters before the star are torch's, in torch's order. `backend` is None or a backend named TENSORPIPE,
     and has no effect: RPC has one transport. `rpc_backend_options` are `options`, or torch's options, from which
@@ -170,15 +172,20 @@ def _begun(
 
 
 def _met(url: str, rank: int | None, world_size: int | None, options: Options) -> tuple[Store, int, int]:
-    """The store, rank and world size by one of torch's URLs, on our stores."""
+    """The store, rank and world size by one of torch's URLs: a store of ours, or torch's FileStore."""
     from ..store.urls import HANDLERS
 
     scheme, _, rest = url.partition("://")
+    given = {key: value for key, value in (("rank", rank), ("world_size", world_size)) if value not in (None, -1)}
+    query = ("&" if "?" in rest else "?") + urlencode(given) if given else ""
+    if scheme == "file":
+        try:
+            return next(rendezvous(f"file://{rest}{query}"))  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise UsageError(f"init_method is {url!r}: {error}") from error
     handler = HANDLERS.get(f"trystate-{scheme.removeprefix('trystate-')}")
     if handler is None:
         raise UsageError(f"init_method is {url!r}: give env://, tcp://HOST:PORT or file:///PATH")
-    given = {key: value for key, value in (("rank", rank), ("world_size", world_size)) if value not in (None, -1)}
-    query = ("&" if "?" in rest else "?") + urlencode(given) if given else ""
     return next(handler(f"trystate-{scheme.removeprefix('trystate-')}://{rest}{query}",
                         timeout=timedelta(seconds=options.init_timeout)))  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""The stores: a server and a client of TCPStore's protocol, and stores in memory, in a file and below a prefix."""
+"""The stores: a server and a client of TCPStore's protocol, and stores in memory and below a prefix."""

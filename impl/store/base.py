@@ -92,7 +92,7 @@ class Watch:
     """The registration of a callback for a key, from the moment when `watch_key` returned it until `cancel()`.
 
     `lost` is True when changes may have been missed: the connection broke, the process is a fork of the process that
-    watched, or a file was rewritten twice between two looks. Then read the key and watch it again.
+    watched. Then read the key and watch it again.
     """
 
     def __init__(self, key: str, callback: Callable[[Event], None], withdraw: Callable[[Watch], None]) -> None:
@@ -326,7 +326,7 @@ class Store(TorchStore):
     def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
         """Keep an arrival at a barrier until `close()`; False if the present arrivals named another world_size.
 
-        With `look` nothing is kept, only compared. Stores in memory and in files and torch's stores keep no arrivals.
+        With `look` nothing is kept, only compared. Stores in memory and torch's stores keep no arrivals.
         """
         return True
 
@@ -337,10 +337,10 @@ class Store(TorchStore):
         raise NotImplementedError
 
     def _close(self) -> None:
-        """Release threads, sockets and files. Called once."""
+        """Release threads and sockets. Called once."""
 
     def _where(self) -> str:
-        """The place of the data, for the texts of errors: "server 127.0.0.1:29500", "file /x/y"."""
+        """The place of the data, for the texts of errors: "server 127.0.0.1:29500"."""
         return type(self).__name__
 
     # Checks.
@@ -410,8 +410,7 @@ _LIVING_LOCK = threading.Lock()
 def _close_all() -> None:
     """Close every store at exit.
 
-    Processes of multiprocessing end without calling this. The kernel then closes their sockets and files, and a
-    FileStore notices that they have ended.
+    Processes of multiprocessing end without calling this. The kernel then closes their sockets.
     """
     for store in list(_LIVING.values()):
         store.close()

@@ -67,11 +67,7 @@ class TlsRefused(SecretRefused):
 
 
 class FileRefused(StoreError):
-    """A file is not a store's, belongs to another job, is damaged, or can't be opened or locked. It was not changed."""
-
-
-class FileLost(StoreError):
-    """The file of a store was deleted or replaced while the store used it. Nothing was changed."""
+    """The directory of a kept server is not a store's, is damaged, in use, or can't be opened. It was not changed."""
 
 
 class StoreClosed(StoreError):

@@ -57,7 +57,7 @@ from trystate.model.errors import UsageError
 from ..host.deadlines import rounded
 from ..host.visible import some
 from .base import Store
-from .errors import ConnectionLost, FileLost, StoreError, StoreTimeout
+from .errors import ConnectionLost, StoreError, StoreTimeout
 from .operations import Barrier
 from .prefix import PrefixStore
 from .server.driver import LINGER_SECONDS
@@ -144,8 +144,8 @@ def _passes(error: BaseException, waited: float, seconds: float, connected: bool
     """Whether the store of the previous group causes the error, and will end soon."""
     if waited >= seconds:
         return False
-    if connected:  # its server ended, or its file was deleted, while this rank waited for the others
-        return isinstance(error, ConnectionLost | FileLost)
+    if connected:  # its server ended while this rank waited for the others
+        return isinstance(error, ConnectionLost)
     # Rank 0 was killed and restarted: its old server takes a moment to notice and to end.
     taken = isinstance(error, UsageError) and getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
     return taken and waited < HANDOVER_SECONDS

@@ -37,7 +37,7 @@ from .wire import shown
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-# No foreign peer exists here. The limits only keep a mistake from filling memory or disk. torch's stores have no limit.
+# No foreign peer exists here. The limits only keep a mistake from filling memory. torch's stores have no limit.
 LOCAL = Limits(key_bytes=64 * KIB, value_bytes=GIB, keys_in_request=sys.maxsize, frame_bytes=sys.maxsize)
 
 _FORKED = ConnectionLost("watches end with a fork; watch again in the child")

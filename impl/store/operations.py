@@ -6,7 +6,7 @@ contents of a store, in one step. The rest follows from these two:
 
 - the public method (`base`) checks the arguments and makes the value;
 - `PrefixStore` and `TCPStore` put their prefix before its keys (`under`);
-- `HashStore` applies it under a lock; `FileStore` appends it to the file, and each process applies it;
+- `HashStore` applies it under a lock;
 - the client encodes it by its `SPEC`, and decodes the result (`client/calls`, `client/torch_calls`);
 - the server's handler of a plain operation is compiled from `SPEC` and the method of `Contents` that `apply` calls, and
   makes no value (`server/fast_path`); handlers of operations that block are written by hand (`server/promises`,
@@ -25,7 +25,7 @@ A new operation also needs:
 
 - a query number in `model/store/vocabulary`, a method of `Contents`, a public method in `base`, and a place in
   `OPERATIONS`;
-- if it writes, its record in `file/records`, `file/replica` and `durable/contents`;
+- if it writes, its record in `durable/records` and `durable/contents`;
 - if it blocks, a handler in `server/extended`;
 - for records of a store, its lines in `server/recording`, `record/passage`, `monitor/keys` and `monitor/histories`;
 - for the tests, its table in `model/store/operations`, its meaning in `model/store/reference`, its arguments in
@@ -143,7 +143,7 @@ class Operation(Generic[T_co]):
         return result
 
     def changes(self, contents: Contents) -> bool:
-        """Whether `apply` may change anything now. If not, it need not be recorded."""
+        """Whether `apply` may change anything now."""
         return self.SPEC.writes
 
     @property
@@ -221,9 +221,6 @@ class MultiSet(Operation[None]):
         return type(self)(pairs)
 
     MEANING = staticmethod(Contents.multi_set)
-
-    def changes(self, contents: Contents) -> bool:
-        return bool(self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,9 +381,6 @@ class QueuePop(Operation[bytes | None]):
     takes = True
 
     MEANING = staticmethod(Contents.pop)
-
-    def changes(self, contents: Contents) -> bool:
-        return self.key in contents.queues
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""`trystate-env://`, `trystate-tcp://` and `trystate-file://`: torch's rendezvous URLs, on the stores of this package.
+"""`trystate-env://` and `trystate-tcp://`: torch's rendezvous URLs, on the stores of this package.
 
     trystate-tcp://10.0.0.1:29500?rank=0&world_size=4
     trystate-env://                                     MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
-    trystate-file:///shared/job-17?rank=0&world_size=4
 
 torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 starts the server,
 with two exceptions: the query has `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is the agent's,
@@ -41,7 +40,6 @@ from ..host.tls import Tls
 from . import base
 from .client.startup import agent_serves
 from .errors import InvalidArgument, NotSupported
-from .file.store import FileStore
 from .generations import Make, meet
 from .lives import call_of
 from .prefix import PrefixStore
@@ -52,8 +50,7 @@ DYNAMIC = -1  # the world size of a group that any process may join (torch.distr
 
 INITIALISE = inspect.unwrap(distributed_c10d.init_process_group).__code__
 T = TypeVar("T")
-COMMON = ("prefix", "rank", "world_size")
-SERVED = (*COMMON, "bind", "hosted", "secret_file", "tls", "use_libuv")
+KNOWN = ("bind", "hosted", "prefix", "rank", "secret_file", "tls", "use_libuv", "world_size")
 
 
 def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -62,7 +59,7 @@ def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     Raises:
         UsageError: something is missing or wrong; see also `TCPStore`.
     """
-    given = _Given("trystate-tcp://HOST:PORT", url, SERVED, "netloc")
+    given = _Given("trystate-tcp://HOST:PORT", url, "netloc")
     host, port = given.place()
     rank, world_size = given.rank_and_world_size({})
     make = _client_or_server(given, host, port, rank)
@@ -75,30 +72,11 @@ def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     Raises:
         UsageError: something is missing or wrong; see also `TCPStore`.
     """
-    given = _Given("trystate-env://", url, SERVED)
+    given = _Given("trystate-env://", url)
     rank, world_size = given.rank_and_world_size({"rank": "RANK", "world_size": "WORLD_SIZE"})
     host = given.host(given.variable("MASTER_ADDR", "the host of the server, rank 0's unless one runs already"))
     port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
     make = _client_or_server(given, host, port, rank)
-    yield from _met(given, make, rank, world_size, timeout)
-
-
-def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
-    """The group that meets in a file that all its members see.
-
-    Raises:
-        UsageError: something is missing or wrong; see also `FileStore`.
-    """
-    given = _Given("trystate-file:///PATH", url, COMMON, "netloc", "path")
-    if given.parts.netloc or not given.parts.path:
-        given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
-    rank, world_size = given.rank_and_world_size({})
-
-    def make(within: timedelta) -> base.Store:
-        # A world_size of 1 makes the last user that leaves delete the file. The file is not needed later, and the next
-        # group may have another size.
-        return FileStore(given.parts.path, min(world_size, 1), within)
-
     yield from _met(given, make, rank, world_size, timeout)
 
 
@@ -170,17 +148,17 @@ def _job() -> str:
 class _Given:
     """The parts of a URL, and the errors about them."""
 
-    def __init__(self, form: str, url: str, known: tuple[str, ...], *read: str) -> None:
-        """`known` are the names that the query may have. `read` are the other parts of the URL that are used."""
+    def __init__(self, form: str, url: str, *read: str) -> None:
+        """`read`: the parts of the URL, other than the query, that are used."""
         self.form, self.url, self.parts = form, url, _parse(url)
         for part in ("netloc", "path", "fragment"):
             if part not in read and (said := getattr(self.parts, part).strip("/")):
                 self.refuse(f"{said!r} in it has no meaning", f"write {form}, and everything else in the query")
         pairs = parse_qsl(self.parts.query, keep_blank_values=True)
         self.query = dict(pairs)
-        unknown = sorted(self.query.keys() - set(known))
+        unknown = sorted(self.query.keys() - set(KNOWN))
         if unknown:
-            self.refuse(f"the query has {', '.join(unknown)}", f"it may have {', '.join(sorted(known))}")
+            self.refuse(f"the query has {', '.join(unknown)}", f"it may have {', '.join(KNOWN)}")
         if len(pairs) > len(self.query):
             self.refuse("the query has a name twice", "give it once")
 
@@ -262,7 +240,6 @@ def _parse(url: str) -> ParseResult:
 
 HANDLERS: Mapping[str, Callable[..., Iterator[Triplet]]] = {
     "trystate-env": env_rendezvous,
-    "trystate-file": file_rendezvous,
     "trystate-tcp": tcp_rendezvous,
 }
 _registered: set[str] = set()

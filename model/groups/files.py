@@ -2,7 +2,7 @@
 
 Theory of operation. FileStore has no server. The file is a log: a writer appends a record under an exclusive lock, and
 a reader reads the records that were appended since. torch counts in the file how many processes have it open, and the
-last process that closes it deletes it. Ours records the processes themselves and can see that they have died.
+last process that closes it deletes it. MENDED records the processes themselves and can see that they have died.
 
 Failures:
 
@@ -43,7 +43,7 @@ class Files(System):
     """The processes of a job, and of the next job, that use the same file."""
 
     title = "A store in a file"
-    Edition = (Edition.TORCH, Edition.TRYSTATE)
+    Edition = (Edition.TORCH, Edition.MENDED)
 
     process = index(2)
 
@@ -272,8 +272,8 @@ class Torch(Files, edition=Edition.TORCH):
     die = Files.die.also(arc(User.STUCK, User.DEAD))
 
 
-class Ours(Files, edition=Edition.TRYSTATE):
-    """Ours: readers read complete records, writers truncate the rest, locks have a limit, users are recorded."""
+class Mended(Files, edition=Edition.MENDED):
+    """Readers read complete records, writers truncate the rest, locks have a limit, users are recorded."""
 
     def may_read(self, s: S) -> Condition:
         """A reader takes no lock."""

@@ -237,18 +237,6 @@ FILE = DecisionTable(
         row(Meet.FILE),
     ),
 )
-
-FILE_OURS = DecisionTable(
-    "file_url",
-    doc="trystate-file:///PATH: a FileStore, and keys below the prefix of one meeting of all ranks.",
-    atoms=(PATH, SIZE_IN, RANK_IN),
-    rows=(
-        row(Meet.NO_PATH,         path=False),
-        row(Meet.NO_SIZE,         size_in=False),
-        row(Meet.NO_RANK,         rank_in=False),
-        row(Meet.FILE),
-    ),
-)
 # fmt: on
 
 INITIALISATION: Mapping[Edition, Mapping[str, DecisionTable]] = {
@@ -256,6 +244,6 @@ INITIALISATION: Mapping[Edition, Mapping[str, DecisionTable]] = {
     for edition, tables in {
         Edition.SEED: (MERGE_SEED, ENV_SEED, TCP_SEED),
         Edition.TORCH: (INIT, MERGE, ENV, TCP, FILE),
-        Edition.TRYSTATE: (INIT, MERGE, ENV_OURS, TCP_OURS, FILE_OURS),
+        Edition.TRYSTATE: (INIT, MERGE, ENV_OURS, TCP_OURS),
     }.items()
 }

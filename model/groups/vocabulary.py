@@ -13,6 +13,7 @@ class Edition(enum.Enum):
     TORCH = "torch 2.13: names from a counter; an outsider returns at once"
     LOCAL = "torch 2.13 with use_local_synchronization=True: names from the ranks and a count of groups"
     TRYSTATE = "torch 2.13's groups at a trystate URL: each meeting of the processes has keys of its own"
+    MENDED = "torch 2.13's FileStore with the remedies of its findings"
 
 
 class Creation(enum.Enum):

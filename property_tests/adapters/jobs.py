@@ -161,18 +161,6 @@ def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
     torchrun(argv)
 
 
-def crash(url: str) -> None:
-    """In a child: a worker that writes its address at an init method, and dies."""
-    from torch.distributed.rendezvous import rendezvous as meet
-
-    from trystate.impl.store.urls import register
-
-    register()
-    store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
-    store.set("address", "of a run that crashed")
-    os._exit(1)
-
-
 class Server(Program):
     """`trystate store serve`, or `proxy`."""
 

@@ -251,16 +251,12 @@ class Histories(Kind):
 
     def case(self, seed: int, nodes: int | None = None) -> Case:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            where, pids, proxy = f"{folder}/store", list[int](), None
-            if self.make != "file":
-                server = stack.enter_context(self._server())
-                proxy = stack.enter_context(CuttingProxy(server.port, seed))
-                where, pids = str(proxy.port), [server.pid]
-            living = stack.enter_context(clients(Path(folder), self.make, where, seed, 3))
-            faults = disturb(random.Random(seed), living, self.lasts_seconds, self.stopped_seconds, *pids)
-            if proxy is not None:
-                proxy.calm = True
-                faults["cut"] += proxy.cuts
+            server = stack.enter_context(self._server())
+            proxy = stack.enter_context(CuttingProxy(server.port, seed))
+            living = stack.enter_context(clients(Path(folder), self.make, str(proxy.port), seed, 3))
+            faults = disturb(random.Random(seed), living, self.lasts_seconds, self.stopped_seconds, server.pid)
+            proxy.calm = True
+            faults["cut"] += proxy.cuts
             finish(living)
             history = read(sorted(Path(folder).glob("*.diary")))
         wrong = unexplained(history)
@@ -285,6 +281,5 @@ KINDS: tuple[Kind, ...] = (
             rewritten(tla._Module._show, "_AND.join(map(show, args))", "show(args[0])"), _no_tlc),
     Proofs(),
     Histories("histories", "clients of our server, disturbed", TCPStoreServer, "trystate"),
-    Histories("file-histories", "processes that share our FileStore, disturbed", TCPStoreServer, "file"),
     Histories("torch-histories", "torch's clients of torch's server, disturbed", TorchServer, "torch", of_torch=True),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The contents of a store and its waiters: shared by the server, `HashStore` and `FileStore`."""
+"""The contents of a store and its waiters: shared by the server and `HashStore`."""

@@ -6,9 +6,8 @@ that appeared or vanished to `waiting`. A waiter that is satisfied may change th
 the change and its counts are complete before that. `reserve` takes an element out of its queue for a client that will
 fetch it. `put_back` returns the element to its place by its serial.
 
-Callers: the server's only thread (server/service.py, `Operation.apply`), threads under the lock of a store in memory
-(memory.py), and each process that reads a store's file (file/replica.py), where the same operations in the same order
-have to give the same contents. No I/O, no clock, no lock.
+Callers: the server's only thread (server/service.py, `Operation.apply`), and threads under the lock of a store in
+memory (memory.py). No I/O, no clock, no lock.
 
 Rule: a refused operation raises `Refused` and has changed nothing. An operation is refused if the store would exceed a
 limit (TOO_LARGE), a value is not a number (NOT_A_NUMBER), or a sum leaves int64 (OVERFLOW).

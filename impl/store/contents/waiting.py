@@ -126,18 +126,6 @@ class Waiting:
             if self._lacks(crowd, key):
                 crowd.missing.add(key)
 
-    def look_again(self) -> None:
-        """Repair the tables after an interrupted change, and satisfy the waits that should have been satisfied."""
-        numbered = [(number, wait) for crowd in self.crowds.values() for wait, number in crowd.waits.items()]
-        self.crowds.clear()
-        self.waits.clear()
-        self.keys_waited = 0
-        for _, wait in sorted(numbered, key=lambda each: each[0]):
-            if self.look(wait):
-                wait.satisfied()
-            else:
-                self.begin(wait)
-
     def _satisfy(self, crowd: Crowd, most: int | None = None) -> None:
         """Satisfy the crowd's waits in order, at most `most` of them. Stop when a key is missing."""
         waits = crowd.waits

@@ -27,9 +27,9 @@ from trystate.model.store.vocabulary import Status
 from ...rendezvous.rooms.messages import IntentError
 from ..contents.contents import Contents, Refused
 from ..contents.rooms import drop, keep, room_of
-from ..file.records import HEAD, Kind, Record, encode
 from ..limits import Limits
 from ..wire import COUNTER_KEY, I64, U64, shown
+from .records import HEAD, Kind, Record, encode
 
 NONCE_BYTES = 16
 BARE_BYTES = HEAD.size + 1 + I64.size  # the size of a record without parts
@@ -42,7 +42,7 @@ def room(*parts: bytes) -> int:
 
 
 class Unfit(Exception):
-    """A record does not fit the records before it: it takes a missing element, or is of another kind."""
+    """A record does not fit the records before it: it takes a missing element, or its room cannot read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +289,3 @@ class KeptContents(Contents):
                 keep(self, parts[0], room)
             case Kind.HEADER | Kind.SNAPSHOT_END | Kind.SYNCED:
                 pass
-            case _:
-                raise Unfit(f"a record {record.kind.name} belongs to a FileStore")

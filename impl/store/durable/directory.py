@@ -5,16 +5,19 @@ Rule: a directory that is refused stays unchanged.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
 
 from ...host.disk import Disk
 from ..errors import FileRefused
-from ..file.locks import NO_LOCKS
 from ..limits import Limits
 from .contents import KeptContents
 from .journal import LOCK, MAGIC, NAME, NAMES, Journal, check_magic, recovered
+
+# Errors of flock without locks: file systems that have none, NFS without its lock daemon, sandboxes.
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class Directory:

@@ -1,7 +1,7 @@
 """The journal of a server: one file of records, made durable in batches and replaced by a snapshot when it is long.
 
     DIR/journal           a magic, HEADER with the identity of the store, [a snapshot, SNAPSHOT_END], batch ...
-    batch                 SYNCED, then records as in a `FileStore`'s file (`file/records`), each with its checksums
+    batch                 SYNCED, then records, each with its checksums (`records`)
     DIR/journal.compact   a snapshot that is being written; it replaces the journal, or is removed at the next start
     DIR/lock              locked by the server that uses the directory, with its pid
 
@@ -45,10 +45,10 @@ from trystate.model.store.vocabulary import Status
 from ...host.disk import Disk
 from ..contents.contents import Refused
 from ..errors import FileRefused
-from ..file.records import Kind, Record, encode, place, scan, unplaced
 from ..limits import GIB, MIB
 from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
+from .records import Kind, Record, encode, place, scan, unplaced
 
 MAGIC = b"\x89tryjr\x03\n"  # no text begins with this; the number is the version of the format
 VERSION = MAGIC[-2]

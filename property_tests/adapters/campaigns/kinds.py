@@ -14,9 +14,7 @@ from .cases import Kind
 
 # Kinds whose cases are made by parts of the tests: these are in a checkout, and not in an installed package.
 OF_THE_CHECKOUT = "trystate.property_tests.support.campaigns"
-MISSING = (
-    "programs", "workers", "systems", "spin", "tlc", "proofs", "histories", "file-histories", "torch-histories",
-)  # fmt: skip
+MISSING = ("programs", "workers", "systems", "spin", "tlc", "proofs", "histories", "torch-histories")
 
 
 @cache

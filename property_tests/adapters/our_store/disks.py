@@ -21,7 +21,7 @@ from typing import Any, Literal
 from trystate.impl.host.disk import Disk
 from trystate.impl.store.durable.contents import MARK_BYTES, KeptContents
 from trystate.impl.store.durable.journal import MAGIC, NAME, recovered
-from trystate.impl.store.file.records import Kind, scan
+from trystate.impl.store.durable.records import Kind, scan
 from trystate.impl.store.limits import Limits
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.journals import Journals

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from trystate.impl.store.errors import OutcomeUnknown
-from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
@@ -184,11 +183,6 @@ def _in_memory(report: Callable[[str], None]) -> Outcome:
     return compare(Edition.TRYSTATE, HashStore)
 
 
-def _in_a_file(report: Callable[[str], None]) -> Outcome:
-    with TemporaryDirectory() as folder, FileStore(f"{folder}/store", 1) as store:
-        return compare(Edition.TRYSTATE, lambda: store)
-
-
 def _answers_are_lost(report: Callable[[str], None]) -> Outcome:
     with TemporaryDirectory() as folder, ExitStack() as stack:
         server = stack.enter_context(Serving(Path(folder) / "data"))
@@ -200,6 +194,5 @@ CHECKS = (
     Check("store operations: torch's client and server", _on_torch),
     Check("store operations: our client and server", _on_ours),
     Check("store operations: our HashStore", _in_memory),
-    Check("store operations: our FileStore", _in_a_file),
     Check("store operations: our kept server, and answers that are lost", _answers_are_lost),
 )

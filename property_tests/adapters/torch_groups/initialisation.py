@@ -39,10 +39,9 @@ SIZE = 3
 LACKING: Mapping[str, Answer] = {  # a part of the message of torch or ours -> what is lacking
     **dict.fromkeys(("hostname cannot be", "no host"), Meet.NO_HOST),
     **dict.fromkeys(("port number missing", "no port"), Meet.NO_PORT),
-    **dict.fromkeys(("path missing", "no absolute path"), Meet.NO_PATH),
     **dict.fromkeys(("rank parameter", "'rank'", "rank is missing", "variable RANK"), Meet.NO_RANK),
     **dict.fromkeys(("world size", "'world_size'", "world_size is missing", "variable WORLD_SIZE"), Meet.NO_SIZE),
-    "MASTER_ADDR": Meet.NO_ADDRESS, "MASTER_PORT": Meet.NO_MASTER_PORT,
+    "path missing": Meet.NO_PATH, "MASTER_ADDR": Meet.NO_ADDRESS, "MASTER_PORT": Meet.NO_MASTER_PORT,
 }  # fmt: skip
 
 
@@ -258,7 +257,7 @@ def _ask(words: Words, ours: bool) -> Answer:
         assert (host_name, port) == ("host", 7)
         made.append(Meet.SERVE if is_master else Meet.CLIENT if ours or multi_tenant is not None else Meet.AGENT)
 
-    def file(path: str, *size: Any, world_size: int = SIZE) -> Any:
+    def file(path: str, world_size: int) -> Any:
         assert (path, world_size) == ("/path", SIZE)
         made.append(Meet.FILE)
 
@@ -266,7 +265,7 @@ def _ask(words: Words, ours: bool) -> Answer:
         make(timeout)
         return _Met(f"the prefix of a meeting, as {rank} of {world_size}")
 
-    replaced: dict[str, Any] = {"TCPStore": tcp, "FileStore": file, **({"meet": meet} if ours else {})}
+    replaced: dict[str, Any] = {"TCPStore": tcp, **({"meet": meet} if ours else {"FileStore": file})}
     with (
         mock.patch.dict(os.environ, _variables(words), clear=True),
         mock.patch.multiple(urls if ours else rendezvous, **replaced),

@@ -26,7 +26,7 @@ def preload(*modules: str) -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
 
 
-preload("torch.distributed", "trystate.impl.store.file.store", "trystate.impl.store.tcp")
+preload("torch.distributed", "trystate.impl.store.tcp")
 
 
 class Silence(enum.Enum):

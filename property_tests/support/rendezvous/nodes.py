@@ -20,7 +20,7 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.rendezvous.torch_backend import TorchBackend
-from trystate.store import FileStore, HashStore, PrefixStore, TCPStore, TCPStoreServer
+from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 TorchStores: Any = dist  # torch's stub declares none of these classes
 SECONDS = 20.0
@@ -36,7 +36,6 @@ def _port(stack: contextlib.ExitStack) -> int:
 
 STORES: dict[str, Open] = {  # makes a store, with a path; its resources end with the stack
     "ours in memory": lambda stack, path: stack.enter_context(HashStore()),
-    "ours in a file": lambda stack, path: stack.enter_context(FileStore(path, -1)),
     "ours on a server": lambda stack, path: stack.enter_context(TCPStore("127.0.0.1", _port(stack))),
     "ours below a prefix": lambda stack, path: stack.enter_context(PrefixStore("p", stack.enter_context(HashStore()))),
     "torch's in memory": lambda stack, path: TorchStores.HashStore(),

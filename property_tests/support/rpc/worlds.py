@@ -22,7 +22,7 @@ from trystate.impl.rpc.calls import _connected
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.options import Options
 from trystate.impl.rpc.rref import RRef
-from trystate.store import FileStore, HashStore
+from trystate.store import HashStore
 
 from ...adapters.torch_store.isolated import Child, Silence
 from ...adapters.worlds import Failed, serve
@@ -102,7 +102,7 @@ class Worker:
 
 @contextmanager
 def processes(folder: Path, count: int) -> Iterator[list[Worker]]:
-    """Workers "w0", "w1", ... that meet in a FileStore."""
+    """Workers "w0", "w1", ... that meet at a file:// URL."""
     with ExitStack() as children:
         workers = [Worker(children.enter_context(Child(serve, rank))) for rank in range(count)]
         for rank, worker in enumerate(workers):
@@ -118,7 +118,7 @@ def _called(rank: int, step: Callable[..., object], *args: object) -> object:
 
 def _meet(place: str, rank: int, count: int) -> None:
     options = of_the_tests(Options(timeout=PATIENCE_SECONDS, init_timeout=PATIENCE_SECONDS))
-    rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, store=FileStore(place, count), options=options)
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, init_method=f"file://{place}", options=options)
 
 
 def meet(

@@ -25,7 +25,7 @@ from trystate.model.checker.linearizability import Broken, Call, components, jud
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result
 from trystate.model.store.sequential import keys, specification
-from trystate.store import ConnectionLost, FileStore, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
+from trystate.store import ConnectionLost, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
 
 from ...adapters.torch_store.isolated import Child
 from ...harness.stores.handles import MAY_BLOCK, asked
@@ -172,8 +172,6 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
     ended, diary = threading.Event(), Diary(Path(path))
 
     def store() -> Any:
-        if make == "file":
-            return FileStore(where, -1)
         if make == "torch":
             from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 

@@ -65,8 +65,6 @@ def _store(job: dict[str, Any], stack: contextlib.ExitStack) -> Store:
         return TorchTCPStore("127.0.0.1", job["port"], is_master=False, wait_for_workers=False, timeout=PATIENCE)
     from trystate import store
 
-    if job["make"] == "file":
-        return stack.enter_context(store.FileStore(job["path"], job["world_size"], timeout=PATIENCE))
     return stack.enter_context(
         store.TCPStore("127.0.0.1", job["port"], is_master=False, wait_for_workers=False, timeout=PATIENCE)
     )

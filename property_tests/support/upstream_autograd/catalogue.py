@@ -186,8 +186,8 @@ processes.
 torch's wheel holds its tests of RPC (`rpc_test` in `torch.testing._internal.distributed.rpc`). They run here unchanged,
 with our modules in the place of `torch.distributed.rpc` and `torch.distributed.autograd`, in four real processes. Where
 ours has a function that does what a private one of torch's does, the tests find it under that name: `_all_gather` is
-`rpc.all_gather`. Our `init_rpc` is told to take all functions and pickles, as torch's does, and its workers meet in a
-file of their own. The words of errors are compared as they are, but those of a timeout: each side has its own.
+`rpc.all_gather`. Our `init_rpc` is told to take all functions and pickles, as torch's does. The words of errors are
+compared as they are, but those of a timeout: each side has its own.
 """,
     )  # fmt: skip
 

@@ -72,15 +72,8 @@ class _Collected:
         return found
 
 
-def _init_rpc(*arguments: Any, rpc_backend_options: Any = None, **named: Any) -> Any:
-    """Allow all functions and values, as torch does.
-
-    The workers do not meet in the file of the tests' process groups: torch's FileStore cannot read our file.
-    """
-    if rpc_backend_options is not None:
-        named["rpc_backend_options"] = torch.distributed.rpc.TensorPipeRpcBackendOptions(
-            init_method=f"{rpc_backend_options.init_method}-ours", rpc_timeout=rpc_backend_options.rpc_timeout
-        )
+def _init_rpc(*arguments: Any, **named: Any) -> Any:
+    """Allow all functions and values, as torch does."""
     options = our_rpc.Options(pickles=our_rpc.Pickles.ANY, modules=(our_rpc.FunctionSet.ANY,))
     return our_rpc.init_rpc(*arguments, **{"options": options, **named})
 

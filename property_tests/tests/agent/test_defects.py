@@ -23,8 +23,6 @@ from torch.distributed.rendezvous import rendezvous as meet
 
 from trystate import rendezvous
 from trystate.impl.torch_release import is_before
-from trystate.property_tests.adapters.forked import Program
-from trystate.property_tests.adapters.jobs import crash
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.replays.nodes import Clock, Waits, node, waits
 from trystate.property_tests.support.stores.defects import Timed, defective, sound
@@ -156,16 +154,6 @@ def test_the_workers_of_a_round_never_see_what_those_before_left() -> None:
 
 
 SCHEME = {"torch": "", "trystate": "trystate-"}
-
-
-@both("the next run joins it")
-def test_a_file_that_a_crashed_run_left_is_begun_anew(library: str, tmp_path: Path) -> None:
-    """A10. `file://` as the init method."""
-    rendezvous.register()
-    url = f"{SCHEME[library]}file://{tmp_path}/store?rank=0&world_size=1"
-    assert Program(tmp_path / "log", crash, url).ends() == 1
-    store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
-    assert not store.check(["address"])
 
 
 @both("every rank is a client there, whatever the port, and no rank serves")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 COMPARED = {
     (TORCH, "init_process_group"): 432, (TORCH, "rendezvous_url"): 60, (TORCH, "env_url"): 864,
     (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
-    (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
+    (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432,
 }  # fmt: skip
 compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
 
@@ -126,13 +125,12 @@ def test_init_process_group_gives_up_after_30_minutes_unless_told() -> None:
     assert told_timeout(dist.init_process_group, timeout=timedelta(seconds=7)) == timedelta(seconds=7)
 
 
-def test_a_store_of_a_url_waits_for_30_minutes_unless_told(tmp_path: Path) -> None:
+def test_a_store_of_a_url_waits_for_30_minutes_unless_told() -> None:
     """torch's handler of file:// leaves its store's 5 minutes, which init_process_group sets to the group's timeout."""
     with TCPStoreServer() as server:
-        tcp, file = f"trystate-tcp://127.0.0.1:{server.port}?hosted=0&", f"trystate-file://{tmp_path}/store?"
-        for url in (tcp, file):
-            with next(torch_module.rendezvous(f"{url}rank=0&world_size=1"))[0] as store:
-                assert store.timeout == HALF_AN_HOUR
+        url = f"trystate-tcp://127.0.0.1:{server.port}?hosted=0&rank=0&world_size=1"
+        with next(torch_module.rendezvous(url))[0] as store:
+            assert store.timeout == HALF_AN_HOUR
     assert next(torch_module.rendezvous("tcp://127.0.0.1:0?rank=0&world_size=1"))[0].timeout == HALF_AN_HOUR
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from trystate.property_tests.adapters.torch_store.isolated import Child, silence
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rpc.worlds import eventually
-from trystate.store import FileStore, GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
+from trystate.store import GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 RANKS, SECONDS = 4, 60.0
 PAIRS = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
@@ -90,16 +89,13 @@ def made(store: Any, key: str, global_ranks_in_group: list[int], group_desc: str
     store.set(key, f"an address in {group_name}")
 
 
-@pytest.mark.parametrize("kind", ["hash", "file", "tcp", "prefix"])
-def test_every_store_of_ours_compares_ranks_and_descriptions(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kind", ["hash", "tcp", "prefix"])
+def test_every_store_of_ours_compares_ranks_and_descriptions(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_ranks, "MADE_BY", made.__code__)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(TCPStoreServer())
         kinds: dict[str, Callable[[], Any]] = {
             "hash": HashStore,
-            "file": lambda: FileStore(str(tmp_path / "store"), 1),
             "tcp": lambda: TCPStore("127.0.0.1", server.port),
             "prefix": lambda: PrefixStore("a", HashStore()),
         }

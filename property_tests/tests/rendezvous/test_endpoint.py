@@ -96,6 +96,16 @@ def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path
         endpoint(str(tmp_path / "store"), store_type="file", record=str(other))
 
 
+def test_a_file_is_torchs_store_and_remains_for_later_nodes(tmp_path: Path) -> None:
+    with pytest.raises(RendezvousSettingsError, match="give --rdzv-endpoint a path"):
+        endpoint("", store_type="file")
+    path = str(tmp_path / "store")
+    one = endpoint(path, store_type="file")
+    one.store.set("k", "v")
+    one.close()
+    assert endpoint(path, store_type="file").store.get("k") == b"v"
+
+
 def test_the_port_is_torchs_unless_it_is_given() -> None:
     with pytest.raises(RendezvousConnectionError, match=f":{meeting_place.DEFAULT_PORT}"):
         endpoint("127.0.0.1", is_host=0, read_timeout=0.2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,6 @@ def no_record_accuses_the_store() -> Iterator[None]:
     """A test of planted mistakes takes their wrong answers itself."""
     yield
     assert recorded.judged() == []
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """The file of a FileStore."""
-    return tmp_path / "store"
 
 
 @pytest.fixture

@@ -42,7 +42,6 @@ COMPARED = {
     "store operations: torch's client and server": 396,
     "store operations: our client and server": 414,
     "store operations: our HashStore": 414,
-    "store operations: our FileStore": 414,
     "store operations: our kept server, and answers that are lost": 166,
 }
 

@@ -1,4 +1,4 @@
-"""Every store against the reference: each client on each server, and stores in memory, in a file, under a prefix.
+"""Every store against the reference: each client on each server, and stores in memory, in torch's file, under a prefix.
 
 Rule: a class only makes its store and lists its known deviations.
 """
@@ -119,23 +119,16 @@ class TestTorchsHashStore(_Suite):
         return c10d.HashStore()
 
 
-class _InFile(_Suite):
-    """A store in a new file."""
+@of_torch
+class TestTorchsFileStore(_Suite):
+    deviations = testing.TORCH_FILE | missing()
 
     @pytest.fixture(autouse=True)
     def _use_folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path
 
-    def new_path(self) -> str:
-        return tempfile.mktemp(dir=self.folder)
-
-
-@of_torch
-class TestTorchsFileStore(_InFile):
-    deviations = testing.TORCH_FILE | missing()
-
     def make_store(self) -> Any:
-        return c10d.FileStore(self.new_path(), 1)
+        return c10d.FileStore(tempfile.mktemp(dir=self.folder), 1)
 
 
 class TestOurClientOnOurServer(_OnServer):
@@ -153,11 +146,6 @@ class TestOurClientOnLibuv(TestOurClientOnOurServer):
 class TestOurHashStore(testing.StoreConformance):
     def make_store(self) -> Any:
         return ours.HashStore()
-
-
-class TestOurFileStore(_InFile):
-    def make_store(self) -> Any:
-        return ours.FileStore(self.new_path(), 1)
 
 
 class TestOurPrefixOverOurServer(_OnServer):

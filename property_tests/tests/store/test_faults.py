@@ -93,15 +93,6 @@ def look_at_last(port: int, folder: Path) -> None:
                 diary.write("end", "last", number, time.monotonic_ns(), store.get(key))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_processes_of_a_file_store_stopped_and_killed(seed: int, tmp_path: Path) -> None:
-    """A process may be stopped or killed while it holds the lock of the file."""
-    with clients(tmp_path, "file", str(tmp_path / "store"), seed, 3, threads=1) as living:
-        disturb(random.Random(seed), living, SECONDS, STOPPED_SECONDS)
-        finish(living)
-    judged(tmp_path, seed)
-
-
 # ---- mutants of the server, which runs in this process, and of the client
 
 

@@ -34,7 +34,7 @@ from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores import group_member
 from trystate.property_tests.support.stores.client.common import until
-from trystate.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore
+from trystate.store import ConnectionLost, HashStore, PrefixStore, StoreTimeout, TCPStore
 
 dist: Any = torch.distributed  # its stubs lack most names
 SECONDS = 300.0 if NIGHTLY else 120.0  # limit for all groups of a test
@@ -43,7 +43,7 @@ HOST = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def meeting_place(kind: str, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def meeting_place(kind: str) -> Iterator[tuple[str, dict[str, str]]]:
     """A URL where groups meet, and the environment that it needs."""
     port = free_port()
     match kind:
@@ -51,16 +51,14 @@ def meeting_place(kind: str, folder: Path) -> Iterator[tuple[str, dict[str, str]
             yield f"trystate-tcp://{HOST}:{port}", {}
         case "env":
             yield "trystate-env://", {"MASTER_ADDR": HOST, "MASTER_PORT": str(port)}
-        case "file":
-            yield f"trystate-file://{folder}/store", {}
         case _:
             with TCPStoreServer() as server:
                 yield f"trystate-tcp://{HOST}:{server.port}?hosted=0", {}
 
 
-@pytest.mark.parametrize("kind", ["tcp", "env", "file", "hosted"])
+@pytest.mark.parametrize("kind", ["tcp", "env", "hosted"])
 def test_successive_groups_meet_no_address_of_an_older_group(kind: str, tmp_path: Path) -> None:
-    with meeting_place(kind, tmp_path) as (url, variables):
+    with meeting_place(kind) as (url, variables):
         told = {"url": url, "sizes": [2] * 4, "pause": 0.15, "seed": 1}
         running = [
             Program(
@@ -198,7 +196,7 @@ def test_a_rank_whose_member_lives_is_refused_to_another_process(
     """Two jobs at one URL: the ranks of the second job are refused while the first job has its group."""
     rendezvous.register()
     monkeypatch.setattr(generations, "HELD_SECONDS", 0.2)
-    with meeting_place("hosted", tmp_path) as (url, _), contextlib.ExitStack() as ends:
+    with meeting_place("hosted") as (url, _), contextlib.ExitStack() as ends:
         members = [Program(tmp_path / f"log.{rank}", group_member.meet, url, rank, 2, True) for rank in (0, 1)]
         for member in members:
             ends.callback(member.kill)
@@ -287,13 +285,13 @@ def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme:
 
 def test_a_scheme_of_ours_that_somebody_else_has_registered_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call of `register` raises torch's error, and the scheme keeps its handler."""
-    known: dict[str, Any] = {"trystate-file": another}
+    known: dict[str, Any] = {"trystate-tcp": another}
     monkeypatch.setattr(torch_module, "_rendezvous_handlers", known)
     monkeypatch.setattr(urls, "_registered", set())
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="handler for trystate-file:// already registered"):
+        with pytest.raises(RuntimeError, match="handler for trystate-tcp:// already registered"):
             rendezvous.register()
-    assert known == {"trystate-env": env_rendezvous, "trystate-file": another}
+    assert known == {"trystate-env": env_rendezvous, "trystate-tcp": another}
 
 
 def test_the_schemes_are_registered_only_by_who_asks() -> None:
@@ -305,7 +303,7 @@ def test_the_schemes_are_registered_only_by_who_asks() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [
         "['env', 'file', 'tcp']",
-        "['env', 'file', 'tcp', 'trystate-env', 'trystate-file', 'trystate-tcp']",
+        "['env', 'file', 'tcp', 'trystate-env', 'trystate-tcp']",
     ]
 
 
@@ -338,25 +336,18 @@ def test_with_an_agents_store_rank_0_is_a_client_too(port: int, monkeypatch: pyt
         assert store.underlying_store.port == port  # a second server could not listen on this port
 
 
-def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
-    with group_of(f"trystate-file://{tmp_path}/store?rank=0&world_size=1") as ((store, rank, world_size),):
-        assert isinstance(store.underlying_store, FileStore)
-        assert (rank, world_size, store.timeout) == (0, 1, WITHIN)
-        assert (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("scheme", ["tcp", "env", "file"])
+@pytest.mark.parametrize("scheme", ["tcp", "env"])
 @pytest.mark.parametrize(
     ("ours", "error", "text"),
     [("trystate-", NotSupported, "good for one rendezvous"), ("", RuntimeError, "Unable to perform re-?rendezvous")],
     ids=["ours", "torch"],
 )
 def test_a_url_is_good_for_one_rendezvous(
-    ours: str, error: type[Exception], text: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ours: str, error: type[Exception], text: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "0")
-    place = {"tcp": "127.0.0.1:0", "env": "", "file": f"{tmp_path}/keys"}[scheme]
+    place = "127.0.0.1:0" if scheme == "tcp" else ""
     handler = torch_rendezvous(f"{ours}{scheme}://{place}?rank=0&world_size=1", timeout=WITHIN)
     assert next(handler)[1:] == (0, 1)
     with pytest.raises(error, match=text):
@@ -384,12 +375,9 @@ def test_a_url_is_good_for_one_rendezvous(
         ("trystate-tcp://h:1?rank=0&world_size=2&hosted=maybe", ("hosted='maybe'", "runs already")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/no/such", ("secret_file='/no/such'", "No such file")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/dev/null", ("secret_file=", "is empty")),
-        ("trystate-file://shared/job?rank=0&world_size=1", ("no absolute path", "three slashes")),
         ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it has no meaning", "trystate-tcp://HOST:PORT")),
         ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it has no meaning", "everything else in the query")),
-        ("trystate-file:///tmp/job#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it has no meaning",)),
-        ("trystate-file:///tmp/job?rank=0", ("world_size is missing",)),
-        ("trystate-file:///tmp/job?rank=0&world_size=1&hosted=0", ("hosted", "it may have prefix, rank, world_size")),
+        ("trystate-tcp://h:1#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it has no meaning",)),
     ],
 )
 def test_a_wrong_url_is_refused_with_what_is_wrong_and_the_remedy(url: str, texts: tuple[str, ...]) -> None:

@@ -16,10 +16,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
+from trystate.impl.store.durable import records
 from trystate.impl.store.durable.contents import MARK_BYTES, KeptContents
 from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
-from trystate.impl.store.file import records
 from trystate.impl.store.limits import Limits
 from trystate.model.language import ite
 from trystate.model.store.journals import Journals, Ours

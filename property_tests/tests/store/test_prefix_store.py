@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +34,17 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.defects import defective, sound
-from trystate.property_tests.support.stores.files import AMPLE, SHORT, opened
 
 HOST = "127.0.0.1"
+AMPLE, SHORT = timedelta(seconds=30), timedelta(milliseconds=50)
 TEXTS = st.text(alphabet="a/%25F", max_size=5)
 
 dist: Any = torch.distributed  # its stubs lack most stores
+KINDS: dict[str, Callable[[], Any]] = {  # each makes a store
+    "HashStore": lambda: HashStore(AMPLE),
+    "PrefixStore": lambda: PrefixStore.owning("p", HashStore(AMPLE)),
+    "TCPStore": lambda: TCPStore(HOST, 0, is_master=True, timeout=AMPLE),
+}
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
@@ -68,10 +72,10 @@ def test_closing_it_leaves_the_store_below_open_and_its_clone_too(below: HashSto
     assert below.check(["a/k"])
 
 
-@pytest.mark.parametrize("below_kind", ["TCPStore", "FileStore", "HashStore"])
-def test_an_error_of_the_inner_store_has_the_callers_key(tmp_path: Path, below_kind: str) -> None:
+@pytest.mark.parametrize("below_kind", ["TCPStore", "HashStore"])
+def test_an_error_of_the_inner_store_has_the_callers_key(below_kind: str) -> None:
     """A refusal by the store below names the caller's key and the prefixes."""
-    with opened(below_kind, tmp_path) as below:
+    with KINDS[below_kind]() as below:
         store = PrefixStore("in/ner", PrefixStore("outer", below))
         store.set("text", "five")
         with pytest.raises(NotANumber) as refused:
@@ -218,13 +222,8 @@ def test_cpp_sets_the_timeout_that_python_uses(store: HashStore) -> None:
     assert store.timeout == timedelta(milliseconds=1)
 
 
-KINDS = ("HashStore", "FileStore", "PrefixStore", "TCPStore")
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     told: list[bytes | None] = []
 
     def callback(event: Event) -> None:
@@ -232,7 +231,7 @@ def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(
         if len(told) == 1:
             raise ValueError("the first one")
 
-    with opened(kind, tmp_path) as store:
+    with KINDS[kind]() as store:
         store.watch_key("k", callback)
         store.set("k", "1")
         store.set("k", "2")
@@ -257,8 +256,8 @@ def in_child(body: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_path: Path) -> None:
-    with opened(kind, tmp_path) as watched:
+def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str) -> None:
+    with KINDS[kind]() as watched:
         told: queue.SimpleQueue[object] = queue.SimpleQueue()
         watch = watched.watch_key("k", told.put, on_lost=told.put)
 

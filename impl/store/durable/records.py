@@ -1,4 +1,4 @@
-"""The bytes of a store's file, and of a server's journal: a magic, then records, each with its length and checksums.
+"""The bytes of a server's journal: a magic, then records, each with its length and checksums.
 
 Rule: a file that was cut off at any byte is a shorter file of the same store. Anything else that does not read is
 reported as damage.
@@ -7,8 +7,8 @@ reported as damage.
     payload = u8 kind | i64 number | blob ...
 
 The length has its own checksum. Without it an overwritten length would look like the start of a very long record that
-was cut off, and all later records would be lost. In a journal the checksum of the payload is combined with the place of
-the record (`place`), so a copy of the record in another place does not read.
+was cut off, and all later records would be lost. The checksum of the payload is combined with the place of the record
+(`place`), so a copy of the record in another place does not read.
 """
 
 from __future__ import annotations
@@ -22,36 +22,27 @@ from zlib import crc32
 
 from ..wire import I64, U64, blobs
 
-MAGIC = b"\x89tryst\x02\n"  # no text begins with this; the number is the version of the format
 HEAD = Struct("<III")
 LENGTH = Struct("<I")
-RECORD_BYTES_MAX = (1 << 32) - 1
 
 
 class Kind(enum.IntEnum):
-    """The kind of a record: about the file itself, or an operation that each reader repeats."""
+    """The kind of a record: about the file itself, or a change of the contents."""
 
-    HEADER = 0  # number: world_size; identity, generation, job, users who have left
-    JOIN = 1  # number: the user's pid; ticket, start time of the process, its host
-    LEAVE = 2  # ticket
+    HEADER = 0  # identity, generation, nonce, nothing
     SNAPSHOT_END = 3  # the records before it are the state at one moment, not its history
     SET = 4  # key, value
     MULTI_SET = 5  # key, value, key, value, ...
-    ADD = 6  # number: the amount; key
-    COMPARE_SET = 7  # key, expected, desired
     APPEND = 8  # key, value
     TAKE = 9  # key
     PUSH = 10  # key, value
-    POP = 11  # key; in a journal, number: how many elements are before it
-    ARRIVE = 12  # number: world_size; key, ticket
-    WITHDRAW = 13  # ticket
-    SYNCED = 14  # only in a journal; number: how many bytes of the journal were durable at this write; its nonce
-    ROOM = 15  # only in a journal; run id, a record of that room
+    POP = 11  # number: how many elements are before it; key
+    SYNCED = 14  # number: how many bytes of the journal were durable at this write; its nonce
+    ROOM = 15  # run id, a record of that room
 
 
 PARTS = {
-    Kind.HEADER: 4, Kind.JOIN: 3, Kind.LEAVE: 1, Kind.SNAPSHOT_END: 0, Kind.SET: 2, Kind.ADD: 1, Kind.COMPARE_SET: 3,
-    Kind.APPEND: 2, Kind.TAKE: 1, Kind.PUSH: 2, Kind.POP: 1, Kind.ARRIVE: 2, Kind.WITHDRAW: 1,
+    Kind.HEADER: 4, Kind.SNAPSHOT_END: 0, Kind.SET: 2, Kind.APPEND: 2, Kind.TAKE: 1, Kind.PUSH: 2, Kind.POP: 1,
     Kind.SYNCED: 1, Kind.ROOM: 2,
 }  # fmt: skip
 
@@ -87,7 +78,7 @@ class Scan:
 
 
 def unplaced(at: int) -> int:
-    """The number of each place in a file without places in its checksums: 0."""
+    """The number of the place of the header, whose nonce gives the numbers of all later places: 0."""
     return 0
 
 

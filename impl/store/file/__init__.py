@@ -1,1 +1,0 @@
-"""`FileStore` and its append-only log."""
