@@ -229,7 +229,7 @@ def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) 
     Logs = tuple[tuple[int, ...], ...]  # of node 0, of node 1, and the saved log
 
     def follows(logs: Logs) -> set[Logs]:
-        found = set()
+        found: set[Logs] = set()
         for node in (0, 1):
             mine, other, saved = logs[node], logs[1 - node], logs[2]
             new = [((*mine, k), saved) for k in range(2) if len(mine) < 2] + [(other, saved), ((), mine)]
@@ -237,7 +237,8 @@ def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) 
         return found - {logs}
 
     def agrees() -> bool:
-        of, states = Copies(), {((), (), ())}
+        of = Copies()
+        states: set[Logs] = {((), (), ())}
         interpreter = Interpreter(of)
 
         def shown(state: Any) -> Logs:
