@@ -130,7 +130,7 @@ class SequenceView(Composite):
         if not alike or len(other._places) > len(self._places):
             source.refuse(
                 f"{self._name!r} is a sequence: use {self._name}.push(...), .pop() or .clear(), or assign a sequence "
-                "with the same components and no more places"
+                "(not a channel) with the same components and no more places"
             )
         now = other._at_this_line()
         for component in self._components:
