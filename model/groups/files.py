@@ -23,7 +23,7 @@ import enum
 from typing import Any
 
 from ..language import *
-from .vocabulary import Edition, User
+from .vocabulary import Filing, User
 
 S = SymbolicState
 OVER = (User.LEFT, User.FAILED, User.DEAD)
@@ -43,7 +43,7 @@ class Files(System):
     """The processes of a job, and of the next job, that use the same file."""
 
     title = "A store in a file"
-    Edition = (Edition.TORCH, Edition.MENDED)
+    Edition = Filing
 
     process = index(2)
 
@@ -263,7 +263,7 @@ class Files(System):
 # ---- the editions
 
 
-class Torch(Files, edition=Edition.TORCH):
+class Torch(Files, edition=Filing.TORCH):
     """torch 2.13: half a record is read for ever (P6), the wait for the lock has no limit (P7), files remain (P5)."""
 
     open = Files.open.also(arc(User.AWAY, User.STUCK))
@@ -272,7 +272,7 @@ class Torch(Files, edition=Edition.TORCH):
     die = Files.die.also(arc(User.STUCK, User.DEAD))
 
 
-class Mended(Files, edition=Edition.MENDED):
+class Mended(Files, edition=Filing.MENDED):
     """Readers read complete records, writers truncate the rest, locks have a limit, users are recorded."""
 
     def may_read(self, s: S) -> Condition:

@@ -17,7 +17,7 @@ from .exchange import Exchanges
 from .files import Files
 from .reconfigure import Reconfigure
 from .registry import Registry
-from .vocabulary import Comms, Counting, Edition
+from .vocabulary import Comms, Counting, Edition, Filing
 
 FINDINGS = read_findings(__name__)
 
@@ -28,7 +28,7 @@ def _run(edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, oth
     return search(FINDINGS, Groups, edition, *faults, sizes=sizes, **found)
 
 
-def _files(edition: Edition, *faults: str, p: int = 2, **found: Any) -> Run:
+def _files(edition: Filing, *faults: str, p: int = 2, **found: Any) -> Run:
     return search(FINDINGS, Files, edition, *faults, sizes={"process": p}, **found)
 
 
@@ -43,7 +43,7 @@ def _reconfigure(edition: Comms, *faults: str, unordered: int = 0, **found: Any)
     return search(FINDINGS, Reconfigure, edition, *faults, sizes=sizes, **found)
 
 
-SEED, TORCH, LOCAL, TRYSTATE, MENDED = Edition
+SEED, TORCH, LOCAL, TRYSTATE = Edition
 
 
 def _hangs(number: str) -> Found:
@@ -96,20 +96,20 @@ PLAN: tuple[Run, ...] = (
     _run(TRYSTATE, "again", "restart", p=2, g=3, o=0),
     search(FINDINGS, Registry, TORCH),
     search(FINDINGS, Registry, LOCAL, **TAKEN),
-    _files(TORCH),
-    _files(TORCH, "another_job"),
-    _files(TORCH, "full", **TORN),
-    _files(TORCH, "die", **TORN),
-    _files(TORCH, "stop", **KEPT),
-    _files(TORCH, "another_job", "die", **LEFT, **TORN),
-    _files(TORCH, *ALL, p=3, **LEFT, half_a_record_stops_nobody="P6", **BOTH),
-    _files(MENDED),
-    _files(MENDED, "another_job"),
-    _files(MENDED, "die"),
-    _files(MENDED, "full"),
-    _files(MENDED, "stop"),
-    _files(MENDED, *ALL),
-    _files(MENDED, *ALL, p=3),
+    _files(Filing.TORCH),
+    _files(Filing.TORCH, "another_job"),
+    _files(Filing.TORCH, "full", **TORN),
+    _files(Filing.TORCH, "die", **TORN),
+    _files(Filing.TORCH, "stop", **KEPT),
+    _files(Filing.TORCH, "another_job", "die", **LEFT, **TORN),
+    _files(Filing.TORCH, *ALL, p=3, **LEFT, half_a_record_stops_nobody="P6", **BOTH),
+    _files(Filing.MENDED),
+    _files(Filing.MENDED, "another_job"),
+    _files(Filing.MENDED, "die"),
+    _files(Filing.MENDED, "full"),
+    _files(Filing.MENDED, "stop"),
+    _files(Filing.MENDED, *ALL),
+    _files(Filing.MENDED, *ALL, p=3),
     *(_exchange(edition, p=3) for edition in Counting),
     _exchange(Counting.TORCH, p=3, o=1, idle=("all_have_returned",), **SHIFTED),
     _exchange(Counting.TORCH, "retry", n=3, **RETRIED),

@@ -13,7 +13,6 @@ class Edition(enum.Enum):
     TORCH = "torch 2.13: names from a counter; an outsider returns at once"
     LOCAL = "torch 2.13 with use_local_synchronization=True: names from the ranks and a count of groups"
     TRYSTATE = "torch 2.13's groups at a trystate URL: each meeting of the processes has keys of its own"
-    MENDED = "torch 2.13's FileStore with the remedies of its findings"
 
 
 class Creation(enum.Enum):
@@ -58,6 +57,13 @@ class Counting(enum.Enum):
     TORCH = "torch 2.13: each process counts its exchanges, of all groups together"
     SCOPED = "torch since pytorch#196350: each process counts the exchanges of each group's store object"
     MENDED = "each group is counted separately, has keys of its own, and ends with a call that raises"
+
+
+class Filing(enum.Enum):
+    """The variants of a store in a file."""
+
+    TORCH = "torch 2.13's FileStore"
+    MENDED = "torch 2.13's FileStore with the remedies of its findings"
 
 
 class Share(enum.Enum):

@@ -65,6 +65,6 @@ def drawn(seed: int, nodes: int | None = None) -> Schedule:
     return replace(schedule, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-# Members give a connection up early, so that a run is short.
+# Members give a connection up early, which makes a run short.
 IMPATIENT: Any = partial(mock.patch.object, members, "PATIENCE_SECONDS", PATIENCE_SECONDS)
 ROOMS = Subject(Rooms, "members", drawn, IMPATIENT)

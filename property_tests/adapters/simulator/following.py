@@ -25,7 +25,7 @@ class Recorder(Server):
         super().__init__(time)
         self._record = record
         self._connections: dict[Process, int] = {}
-        self._version = 0  # of the state
+        self._version = 0  # the number of the state
         self._who: Process  # the sender of the request that is carried out
 
     def ask(self, who: Process, keys: Sequence[str], request: Any, reply: Reply) -> None:

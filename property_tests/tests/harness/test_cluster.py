@@ -205,7 +205,7 @@ def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> No
 
 
 def test_pieces_of_a_campaign_have_the_same_tallies_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["engine", "rooms"]
+    names = ["ours", "rooms"]
     for name in names:
         monkeypatch.setattr(kinds()[name], "batch", 16)
     make = partial(pieces, names, 25, 30, 3)

@@ -226,7 +226,7 @@ class Copies(System, deadlock=False):
 
 
 def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    Logs = tuple[tuple[int, ...], ...]  # of node 0, of node 1, and the saved log
+    Logs = tuple[tuple[int, ...], ...]  # the log of node 0, the log of node 1, and the saved log
 
     def follows(logs: Logs) -> set[Logs]:
         found: set[Logs] = set()

@@ -68,10 +68,6 @@ def test_a_group_trains_over_our_server(tmp_path: Path, alone: dict[str, list[fl
         members_train_alike(tmp_path, size, alone, make=make, port=server.port)
 
 
-def test_a_group_trains_over_our_file(tmp_path: Path, alone: dict[str, list[float]]) -> None:
-    members_train_alike(tmp_path, 2, alone, make="file", path=str(tmp_path / "store"))
-
-
 @pytest.mark.parametrize("url", ["env://", "trystate-env://"] if NIGHTLY else ["env://"])
 def test_the_agents_store_may_be_our_server(tmp_path: Path, alone: dict[str, list[float]], url: str) -> None:
     """torch's own env:// and ours: every rank is a client of the server that is configured as the agent's."""
