@@ -15,6 +15,7 @@ from ..garbage import set_aside
 from .machines import Machine
 from .moments import Endless, Time
 from .schedule import Fault, Schedule
+from .threads import detach_finalizers
 from .watch import Event, Violation, Watch
 
 RUNS = 20  # between two collections of garbage
@@ -147,6 +148,7 @@ def ended(world: World, subject: Subject) -> Run:
         world.time.moments, world.settled_seconds,
     )  # fmt: skip
     world.end()
+    detach_finalizers()
     return done
 
 

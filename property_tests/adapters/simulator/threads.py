@@ -5,6 +5,7 @@ Rule: an ended thread does not continue, not even to clean up: an ended process 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -158,3 +159,11 @@ class Thread:
         """Wait for the end of the thread. Finalizers call this in any thread, and do not wait."""
         if not self.ended and current() is self.process:
             self._over.wait(timeout)
+
+
+def detach_finalizers() -> None:
+    """Detach the finalizers of all threads: torch's timers have one each, and their registry would keep each world."""
+    for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
+        found = each.peek()
+        if found is not None and found[2] and isinstance(found[2][0], Thread):
+            each.detach()
