@@ -7,9 +7,8 @@ import pytest
 
 from trystate.model.agent import Agents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
-from trystate.model.autograd.engagement import Deficits
 from trystate.model.autograd.gradients import Gradients
-from trystate.model.autograd.lemmas import DeficitLemmas, GradientLemmas
+from trystate.model.autograd.lemmas import GradientLemmas
 from trystate.model.language import System
 from trystate.model.language.expressions import Expr
 from trystate.model.prover.conditions import Claims
@@ -46,7 +45,6 @@ CASES: dict[str, tuple[type[System], type[System], tuple[str, ...]]] = {
     "waits with two values": (Waits, TwoValues, STEPS_OF_WAITS),
     "agents": (Agents, LemmasOfAgents, STEPS_OF_AGENTS),  # the step's own node is alone among the ranks
     "gradients": (Gradients, GradientLemmas, ("arrive", "run")),  # sums
-    "deficits": (Deficits, DeficitLemmas, ("hear", "come_to_rest")),  # sums of numbers with a sign
 }
 
 
