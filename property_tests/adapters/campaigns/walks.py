@@ -262,8 +262,8 @@ KINDS = (
     Walks("torch-groups", "the names and the registry of torch's own process groups",
           Subjects(_planned(Groups, groups.TORCH), _alone(TorchNames)),
           Subjects(_planned(Registry, groups.TORCH), _alone(TorchRegistry)), of_torch=True, batch=4),
-    Walks("autograd", "our backward passes, contexts, optimizers and workers that meet",
+    Walks("autograd", "our backward passes, contexts and workers that meet",
           Subjects(lambda: [one.build() for one in (*our_autograd.LONG, *our_autograd.CONTEXTS,
-                            *our_autograd.OPTIMIZERS, *our_autograd.LONG_MEETINGS)],
+                            *our_autograd.LONG_MEETINGS)],
                    _alone(our_autograd.subject_of))),
 )  # fmt: skip

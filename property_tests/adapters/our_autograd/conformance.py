@@ -17,7 +17,6 @@ from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.meeting import Meetings
-from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import Edition, Mode
@@ -29,14 +28,13 @@ from ...harness.subjects import Subject
 from .context_edges import ContextSteps, IdSteps, TombstoneSteps
 from .edges import PassSteps
 from .meeting_edges import MeetingSteps
-from .optimizer_edges import OptimizerSteps
 from .reference_edges import ReferenceSteps
 
 Report = Callable[[str], None]
 FAST, SMART = Edition.TRYSTATE, Mode.SMART
 SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
     Backward: PassSteps, Contexts: ContextSteps, Tombstones: TombstoneSteps, Ids: IdSteps, Meetings: MeetingSteps,
-    Optimizers: OptimizerSteps, References: ReferenceSteps,
+    References: ReferenceSteps,
 }  # fmt: skip
 
 
@@ -112,10 +110,6 @@ CONTEXTS: tuple[Slice, ...] = (
     Slice(Tombstones, {"context": 2}),
     Slice(Ids),
 )
-OPTIMIZERS = (
-    Slice(Optimizers, {"steps": 1}), Slice(Optimizers, {"steps": 1, "owner": 1}, ("error", "slow")),
-    Slice(Optimizers, {"steps": 1, "owner": 1}, ("timeout", "crash")),
-)  # fmt: skip
 MEETINGS = tuple(Slice(Meetings, {}, faults) for faults in ((), ("crash",), ("late",), ("impatient",), ("twin",)))
 LONG_MEETINGS = tuple(
     Slice(Meetings, {}, faults)
@@ -123,8 +117,7 @@ LONG_MEETINGS = tuple(
 )
 LONG = (
     contexts(3, 2, 0, *LOSSES), contexts(3, 3, 1), contexts(4, 3, 0), contexts(3, 2, 1, "error", "crash", passes=1),
-    Slice(Tombstones), Slice(Optimizers, {"steps": 1}, ("error", "slow")),
-    Slice(Optimizers, {"owner": 1, "steps": 2}, ("error", "slow", "timeout", "crash")),
+    Slice(Tombstones),
     *(one for edition in (FAST, SMART) for one in long(edition)),
 )  # fmt: skip
 SAMPLE_EDGES, SAMPLE_STRIDE = 100, 10
@@ -145,7 +138,6 @@ CHECKS: tuple[Check, ...] = (
     *_passes(FAST, "FAST"),
     *_passes(SMART, "SMART"),
     _sampled("our contexts, tombstones and ids", CONTEXTS),
-    _sampled("our distributed optimizers", OPTIMIZERS),
     _sampled("our references", [Slice(References, {}, faults) for faults in ((), ("crash",), ("owner_crash",))]),
     _sampled("our workers that meet and part", MEETINGS),
 )

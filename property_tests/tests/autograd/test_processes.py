@@ -1,7 +1,7 @@
 """Distributed autograd in three real processes; distributed optimizers; and the program of the design note.
 
-Each property of the optimizers' model is checked on a model that is wrong in one place. Each rule of the runtime is
-broken once, and a replay of the model's edges detects it.
+Each property of the optimizers' model is checked on a model that is wrong in one place. Each rule of
+the runtime's optimizers is broken once, and a test detects it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,9 +24,8 @@ from trystate.impl.autograd import optimizer as runtime
 from trystate.model.autograd.optimizer import Optimizers, Ours
 from trystate.model.autograd.vocabulary import Edition
 from trystate.model.language import any_, not_
-from trystate.property_tests.adapters.our_autograd.conformance import Slice
 from trystate.property_tests.adapters.torch_store.server import free_port
-from trystate.property_tests.support.mutants import altered, detected, wrong
+from trystate.property_tests.support.mutants import altered, rewritten, survivors, wrong
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
 
@@ -131,21 +133,47 @@ TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 1_000])
 # ---- the runtime
 
 
-ONE, FAILING = (Slice(Optimizers, {"steps": 1, "owner": 1}, faults) for faults in ((), ("error",)))
 STEP = runtime.LocalOptimizer.step
-# fmt: off
-test_a_rule_that_the_runtime_breaks_is_a_disagreement = detected({
-    "leaves .grad": (ONE, STEP, "borrowed(self._params)", "borrowed(())"),
-    # Like torch: a parameter without a gradient keeps its `.grad`.
-    "only those with gradients": (ONE, STEP, "borrowed(self._params):\n            for param in self._params:",
-                                  "borrowed(()):\n            for param in gradients:"),
-    "without the lock": (ONE, STEP, "not _steps.acquire(timeout=LOCK_SECONDS)", "False"),
-    "twice": (ONE, STEP, "self._optimizer.step()", "self._optimizer.step(); self._optimizer.step()"),
-    "keeps the lock": (FAILING, STEP, "_steps.release()", "pass"),
-    "waits for the first owner only": (Slice(Optimizers, {"steps": 1}), runtime._all, "in futures", "in futures[:1]"),
-    "raises no errors": (FAILING, runtime._all, "if errors", "if False"),
-})
-# fmt: on
+
+
+def the_rules_of_a_step() -> None:
+    """A step applies each gradient of its context once, and no other gradient, while it has the lock."""
+    given, other = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    other.grad = before = torch.ones(1)
+    locked: list[bool] = []
+    references: Any = [SimpleNamespace(local_value=lambda value=value: value) for value in (given, other)]
+    local = runtime.LocalOptimizer(torch.optim.SGD, references, (), {"lr": 1.0})
+    local._optimizer.register_step_pre_hook(lambda *_: locked.append(lock.locked()))
+    lock = threading.Lock()
+    gradients = {given: torch.ones(1)}
+    with mock.patch.multiple(runtime, get_gradients=lambda _: gradients, _steps=lock, LOCK_SECONDS=0.01):
+        local.step(1)
+        assert locked == [True] and not lock.locked()
+        assert (given.item(), other.item()) == (-1, 0) and given.grad is None and other.grad is before
+        with lock, pytest.raises(TimeoutError, match="no step was made: try again"):
+            local.step(1)
+        local._optimizer.register_step_pre_hook(mock.Mock(side_effect=ZeroDivisionError))
+        with pytest.raises(ZeroDivisionError):
+            local.step(1)
+    assert not lock.locked() and given.item() == -1 and given.grad is None
+
+    late = mock.Mock()
+    with pytest.raises(ZeroDivisionError):
+        runtime._all([mock.Mock(wait=lambda: 1 / 0), late])
+    late.wait.assert_called_once_with()
+
+
+def test_a_step_of_an_optimizer_follows_the_rules() -> None:
+    assert not survivors({
+        "leaves .grad": rewritten(STEP, "borrowed(self._params)", "borrowed(())"),
+        # Like torch: a parameter without a gradient keeps its `.grad`.
+        "only those with gradients": rewritten(STEP, "for param in self._params:", "for param in gradients:"),
+        "without the lock": rewritten(STEP, "not _steps.acquire(timeout=LOCK_SECONDS)", "False"),
+        "twice": rewritten(STEP, "self._optimizer.step()", "self._optimizer.step(); self._optimizer.step()"),
+        "keeps the lock": rewritten(STEP, "_steps.release()", "pass"),
+        "waits for the first owner only": rewritten(runtime._all, "in futures", "in futures[:1]"),
+        "raises no errors": rewritten(runtime._all, "if errors", "if False"),
+    }, the_rules_of_a_step)  # fmt: skip
 
 
 # ---- the example of the design note

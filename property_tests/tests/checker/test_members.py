@@ -21,11 +21,11 @@ from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.declarations import declared
-from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords
+from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.searches import answers, coded, narrow
+from trystate.property_tests.tests.checker.searches import answers, narrow
 
 # The members of one field have different constant values, and a step names a member.
 Uneven = declared(
@@ -52,23 +52,6 @@ def release(self, s, node): 'The owner has done its work.'; s.when(s.owner == no
 """,
     System,
 )
-# A cell is constant for some members only, and no step reads it.
-Begun = declared(
-    """
-node = index(3)
-weight = integer(0, 3, per="node", initial=lambda node: (0, 1, 2, 3) if node == 0 else 0)
-first, second = flag(per="node"), flag(per="node")
-@transition()
-def begin(self, s, node): 'Set the first flag.'; s.when(~s.first[node]); s.first[node] = True
-@transition()
-def go(self, s, node): 'Change the second flag.'; s.when(s.first[node]); s.second[node] = ~s.second[node]
-""",
-    System,
-)
-SYSTEMS: dict[str, Callable[[], System]] = {
-    "commit": lambda: TwoPhaseCommit(rm=3), "ring": lambda: Ring(node=3, faults=["loss"]), "uneven": Uneven,
-    "owned": Owned, "begun": Begun, "many words": lambda: ThreeWords(rm=2), "out of range": Overflowing,
-}  # fmt: skip
 
 
 @contextmanager
@@ -94,15 +77,6 @@ def assert_same(of: Callable[[], System]) -> None:
         expected = answers(of(), 1)
     with crowded():
         assert answers(of(), 1) == expected
-
-
-@pytest.mark.parametrize("bits", [61, 12, 5])
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_the_steps_of_members_are_the_same_together(name: str, bits: int) -> None:
-    with narrow(SYSTEMS[name], bits):
-        assert_same(SYSTEMS[name])
-        with coded():
-            assert_same(SYSTEMS[name])
 
 
 @given(declarations(symmetric=True) | declarations(), st.sampled_from((61, 5)))
@@ -145,7 +119,6 @@ def test_a_state_is_dropped_only_if_it_was_returned() -> None:
         mutants = {
             "only the first words are compared": rewritten(Recent.unknown, "differs |=", "differs &="),
             "a state is not added": rewritten(Recent.unknown, "self._put(at.take(rows), part)", "pass"),
-            "an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
         }
         assert survivors(mutants, assert_no_state_is_lost) == []
 

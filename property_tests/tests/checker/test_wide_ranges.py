@@ -9,12 +9,11 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import Phase, event, given, seed, settings
 
 from trystate.model.checker.check import check
-from trystate.model.checker.explicit import arrays, vectorise
+from trystate.model.checker.explicit import vectorise
 from trystate.model.checker.explicit.packing import WORD_BITS
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.symbolic import trees as bdd_trees
@@ -127,14 +126,8 @@ def test_all_engines_agree_on_wide_ranges_or_refuse(declared: Declaration) -> No
 # ---- mutants
 
 
-def narrowed(values: Any, low: int, high: int) -> Any:
-    return np.array([int(v) & ((1 << 60) - 1) for v in arrays.big(values - low)], np.int64)
-
-
 MUTANTS = {
     "no interval is looked at": ("explicit", replaced(vectorise, "fits_int64", lambda low, high: True)),
-    "int64 is taken for unsigned": ("explicit", replaced(vectorise, "fits_int64", lambda low, high: high < 1 << 64)),
-    "what is stored loses its upper bits": ("explicit", replaced(arrays, "offset", narrowed)),
     "a carry is lost": (
         "symbolic",
         rewritten(bdd_trees.Trees._add, "max(len(a), len(b)) + 1", "max(len(a), len(b))"),

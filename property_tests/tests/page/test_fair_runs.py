@@ -133,29 +133,17 @@ def test_a_search_decides_random_systems_as_the_checker_does(engine: Path, decla
 Gate = declared(
     """
 guest = index(2)
-opened, locked, ticks, inside = flag(), flag(), flag(), flag(per="guest")
+opened, locked, inside = flag(), flag(), flag(per="guest")
 @transition()
 def open_(self, s): 'The gate opens.'; s.when(~s.opened, ~s.locked); s.opened = True
 @transition()
 def close(self, s): 'The gate closes.'; s.when(s.opened); s.opened = False
-@transition()
-def tick(self, s): 'A clock ticks, until the gate is locked.'; s.when(~s.locked); s.ticks = ~s.ticks
 @transition(each="guest")
 def enter(self, s, guest): 'Enters.'; s.when(~s.inside[guest], s.opened | (guest == 0)); s.inside[guest] = True
 @environment()
 def lock(self, s): 'It is locked behind all guests.'; s.when(~s.locked, s.inside[0], s.inside[1]); s.locked = True
-@leads_to(each="guest")
-def each_comes_in(self, s, guest): 'Each guest comes in.'; return ~s.inside[guest], s.inside[guest]
-@leads_to()
-def the_first_comes_in(self, s): 'The first guest comes in.'; return ~s.inside[0], s.inside[0]
-@leads_to()
-def nobody_is_locked_out(self, s): 'One outside a locked gate comes in.'; return s.locked & ~s.inside[1], s.inside[1]
-@leads_to()
-def it_is_locked(self, s): 'The gate is locked when all guests are inside.'; return s.inside[0] & s.inside[1], s.locked
 @leads_to()
 def it_is_locked_behind_both(self, s): 'When one has come in, it is.'; return s.inside[0] & ~s.inside[1], s.locked
-@leads_to()
-def it_is_unlocked(self, s): 'A locked gate is unlocked.'; return s.locked, ~s.locked
 """,
     System,
     name="Gate",
@@ -174,56 +162,6 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
     goal = {"property": "it_is_locked_behind_both"}
     found = ask(engine, pair.data, [pair.question(seek=goal, begin=part, limit=LIMIT) for part in begun])
     assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
-
-
-# Clients take a lock in turn, and wave in a group; a door may open, and then one is served.
-Turns = declared(
-    """
-client = index(2)
-held, waves, nods, ajar, served = flag(per="client"), flag(per="client"), flag(per="client"), flag(), flag()
-@transition(each="client", fair="strong")
-def take(self, s, client): 'Takes the lock.'; s.when(~s.held.any()); s.held[client] = True
-@transition(each="client")
-def give(self, s, client): 'Gives it back.'; s.when(s.held[client]); s.held[client] = False
-@transition(each="client", fair="weak:waving")
-def wave(self, s, client): 'Waves.'; s.waves[client] = ~s.waves[client]
-@transition(each="client", fair="weak:nodding[client]")
-def nod(self, s, client): 'Nods.'; s.nods[client] = ~s.nods[client]
-@environment()
-def swing(self, s): 'The door opens or closes.'; s.ajar = ~s.ajar
-@transition(fair="strong")
-def serve(self, s): 'Serves at the open door.'; s.when(s.ajar, ~s.served); s.served = True
-@leads_to(each="client")
-def each_gets_it(self, s, client): 'Each client gets the lock.'; return ~s.held[client], s.held[client]
-@leads_to(each="client")
-def each_waves(self, s, client): 'Each client waves.'; return ~s.waves[client], s.waves[client]
-@leads_to(each="client")
-def each_nods(self, s, client): 'Each client nods.'; return ~s.nods[client], s.nods[client]
-@leads_to(each="client", within=(2, "give"))
-def each_gets_it_next(self, s, client): 'Not so: the other may be faster.'; return ~s.held[client], s.held[client]
-@leads_to(within=(1, "take"))
-def one_take_suffices(self, s): 'A free lock is held after one take.'; return ~s.held.any(), s.held.any()
-@stable()
-def nobody_waits_for_ever(self, s): 'From some point on nobody waits at an open door.'; return s.served | ~s.ajar
-@stable()
-def it_stays_shut(self, s): 'From some point on the door is shut.'; return ~s.ajar
-@eventually(each="client")
-def each_has_it(self, s, client): 'Each client has the lock once.'; return s.held[client]
-@eventually()
-def the_first_is_still(self, s): 'At first client 0 does not wave.'; return ~s.waves[0]
-@eventually()
-def one_is_served(self, s): 'One is served.'; return s.served
-@leads_to()
-def it_serves(self, s): 'One at the open door is served.'; return s.ajar & ~s.served, s.served
-""",
-    System, name="Turns",
-)  # fmt: skip
-
-
-def test_a_search_without_a_mistake_decides_the_gate(engine: Path) -> None:
-    chosen = claims([(Gate(), "gate"), (Turns(), "turns")])
-    assert mistakes(engine, chosen) == {}
-    assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
 
 
 # A place that may change to any other: many steps between few states.
