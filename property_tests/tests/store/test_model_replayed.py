@@ -99,9 +99,6 @@ def test_our_service_and_its_larger_models_agree_on_random_runs(case: Case) -> N
     run_at_random(case, InProcess(LIMITS))
 
 
-# ---- the orderly end of a server
-
-
 # ---- services with one fault
 
 
