@@ -75,7 +75,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "store/test_recording.py": (
         "test_whatever_passes_states_are_followed_as_the_server_has_them",
         "test_with_a_record_of_all_keys_every_answer_is_the_same",
-        "test_with_a_record_of_rendezvous_every_answer_is_the_same",
     ),
     "store/test_service.py": (
         "test_a_defect_of_a_handler_closes_one_connection_and_is_logged",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
@@ -28,36 +28,6 @@ from .wire import NONCE, PING, VALIDATE, received
 SILENT_S = 60.0  # torch looks up the name of every peer; a resolver that does not answer delays it by 5 s or more
 
 
-class Line(Protocol):
-    """One connection to the server."""
-
-    def send(self, data: bytes) -> None:
-        """Send bytes; the server has handled them after `settle`."""
-
-    def read(self) -> bytes:
-        """The bytes that have arrived since the last read."""
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the server has closed it."""
-
-    def hang_up(self) -> None:
-        """Close it from this side."""
-
-
-class Server(Protocol):
-    """A server with TCPStore's protocol."""
-
-    def connect(self) -> Line:
-        """A new connection, on which nothing has been sent."""
-
-    def settle(self) -> None:
-        """Return when the server has carried out all requests on all lines."""
-
-    def close(self) -> None:
-        """End all lines."""
-
-
 class Settling(Steps):
     """Steps that return when the server has carried out all requests."""
 
@@ -69,7 +39,7 @@ class Settling(Steps):
 
 
 class InProcessLine:
-    """A connection to a service in this process."""
+    """A connection to a service in this process; `is_cut`: the server has closed it."""
 
     def __init__(self, server: InProcess, name: str) -> None:
         self._server, self._inbox, self.is_cut = server, b"", False
@@ -240,6 +210,9 @@ class OverTcp(AbstractContextManager["OverTcp"]):
             line.hang_up()
 
 
+# A connection to the server. The server has handled what was sent on it when `settle` of its server returns.
+Line = InProcessLine | _TcpLine
+Server = InProcess | OverTcp
 Message = Mapping[str, "enum.Enum | int"]  # the components of a record on its way to a client
 Reader = Callable[[bytes], "tuple[Message, int] | None"]  # -> the first message and its size, or None
 

@@ -62,12 +62,10 @@ def operations(edition: Edition) -> Iterator[Operation]:
         yield ref.Take(KEY)
 
 
-def compare(
-    edition: Edition, open_store: Callable[[], Any], *, stop_after: int = WRONG_MAX, lacking: Container[str] = ()
-) -> Outcome:
+def compare(edition: Edition, open_store: Callable[[], Any], *, lacking: Container[str] = ()) -> Outcome:
     """Do every operation on every small store; compare the result and the contents after it.
 
-    It ends after `stop_after` disagreements. Operations that the store lacks (`lacking`) are left out. So are queues,
+    It ends after `WRONG_MAX` disagreements. Operations that the store lacks (`lacking`) are left out. So are queues,
     if the store cannot fill a queue.
     """
     started = time.perf_counter()
@@ -91,7 +89,7 @@ def compare(
             wrong.append(f"{operation} on {before}: expected {expected.result!r} and {after}, got {said!r} and {found}")
         hit.add(row)
         compared += 1
-        if len(wrong) >= stop_after:
+        if len(wrong) >= WRONG_MAX:
             return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
     for name, table in tables.items():
         missing = [k for k in range(len(table.rows)) if (name, k) not in hit | left_out]

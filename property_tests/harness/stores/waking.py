@@ -121,14 +121,6 @@ class WakingConformance(Suite):
             got = getter.result()
             self.claim_race(got == b"v", "get returns a value that was set", Deviation.FAILING_COMPARE_SET_WAKES)
 
-    def test_a_wait_that_timed_out_leaves_nothing_behind(self) -> None:
-        with self._threaded(2) as (mine, waiting):
-            with suppress(RuntimeError, TimeoutError):
-                waiting.wait(["k"], BRIEF / 4)
-            self.write(mine, "set", "k", b"1")
-            self.claim(waiting.add("n", 1) == 1, "an answer after a timeout belongs to its own request")
-            self.claim(waiting.get("k") == b"1", "a key that was set after the timeout exists")
-
     def test_a_wait_does_not_hold_up_other_threads(self) -> None:
         with self._threaded(2) as (shared, other):
             waiter = Call(shared.wait, ["k"], AMPLE)
@@ -232,17 +224,11 @@ class BarrierConformance(Suite):
     def _arrive(self, stores: list[Any], key: str) -> list[Call[Any]]:
         return [Call(store.barrier, key, len(stores) + 1, AMPLE) for store in stores]
 
-    def test_a_barrier_releases_exactly_when_all_are_there(self) -> None:
-        with self._threaded(3, "barrier") as (first, *others):
-            calls = self._arrive(others, "all")
-            self.claim(all(call.blocked() for call in calls), "two of three are held")
-            Call(first.barrier, "all", 3, AMPLE).result()
-            for call in calls:
-                call.result()
-
     def test_a_barrier_can_be_used_again(self) -> None:
         with self._threaded(3, "barrier") as (first, *others):
-            for call in [*self._arrive(others, "again"), Call(first.barrier, "again", 3, AMPLE)]:
+            calls = self._arrive(others, "again")
+            self.claim(all(call.blocked() for call in calls), "two of three are held")
+            for call in [*calls, Call(first.barrier, "again", 3, AMPLE)]:
                 call.result()
             calls = self._arrive(others, "again")
             held = all(call.blocked() for call in calls)
@@ -437,26 +423,6 @@ class WatchConformance(Suite):
     def _told(self, diary: Diary, *expected: Told) -> None:
         told = diary.after(len(expected))
         self.claim(told == list(expected), f"a watcher receives {list(expected)} (seen: {told})")
-
-    def test_each_change_is_told_once_in_order_with_old_and_new(self) -> None:
-        with self.opened(2) as (mine, other):
-            diary, watch = self._watching(mine)("k")
-            other.set("k", b"1")
-            other.add("k", 1)
-            mine.append("k", b"3")
-            other.compare_set("k", b"x", b"y")
-            other.compare_set("k", b"23", b"y")
-            other.set("elsewhere", b"1")
-            other.multi_set(["k", "k"], [b"", b"z"])
-            other.delete_key("k")
-            other.delete_key("k")
-            C = Change
-            self._told(
-                diary, (C.CREATED, "k", None, b"1"), (C.UPDATED, "k", b"1", b"2"), (C.APPENDED, "k", b"2", b"23"),
-                (C.UPDATED, "k", b"23", b"y"), (C.UPDATED, "k", b"y", b""), (C.UPDATED, "k", b"", b"z"),
-                (C.DELETED, "k", b"z", None),
-            )  # fmt: skip
-            watch.cancel()
 
     def test_changes_before_watch_key_and_after_cancel_are_not_told(self) -> None:
         with self.opened(2) as (mine, other):

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -107,12 +107,11 @@ def finding(wrong: Broken[Operation, Result]) -> str:
 
 def work(
     store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], *,
-    acknowledged: bool = True, pause: float = 0.0, kinds: Sequence[str] = tuple(KINDS),
+    acknowledged: bool = True, pause: float = 0.0,
 ) -> None:  # fmt: skip
     """Do random operations until `until` is true. `store` makes a client, and another one if that is lost.
 
     `acknowledged`: a write that returned has happened. Otherwise the client sends another request after each write.
-    `kinds`: the kinds of keys.
     """
     chance, client, number = random.Random(f"{seed} {who}"), None, 0
     while not until():
@@ -121,7 +120,7 @@ def work(
                 client = store()
             continue
         number += 1
-        operation = drawn(chance, chance.choice(kinds), run, f"{who}.{number}")
+        operation = drawn(chance, chance.choice([*KINDS]), run, f"{who}.{number}")
         timeout = BRIEF if isinstance(operation, MAY_BLOCK) else TIMEOUT
         diary.write("begin", who, number, operation, time.monotonic_ns())
         try:

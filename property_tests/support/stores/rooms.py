@@ -10,8 +10,8 @@ from itertools import count
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
-from trystate.impl.store.wire import I64, STOP_WAITING, U64, WAIT_CANCELED, blob, blobs, counted
-from trystate.model.store.vocabulary import Change, Extension, Query, Status
+from trystate.impl.store.wire import I64, STOP_WAITING, U64, blob, blobs, counted
+from trystate.model.store.vocabulary import Extension, Query, Status
 
 from ...adapters.our_store.lines import InProcess
 from ...adapters.our_store.lines import held as held
@@ -25,8 +25,8 @@ from ...adapters.our_store.wire import wait as wait
 plain = extended = request  # two names for one function: a request of torch's, or of ours
 KEY, OTHER = b"/key", b"/other"
 CANCEL = request(Query.CANCEL_WAIT)
-OK, TIMED_OUT = bytes((Status.OK,)), bytes((Status.TIMED_OUT,))
-STOP, CANCELED = STOP_WAITING, WAIT_CANCELED
+OK = bytes((Status.OK,))
+STOP = STOP_WAITING
 
 
 def i64(number: int) -> bytes:
@@ -61,10 +61,6 @@ def multi_set(*pairs: bytes) -> bytes:
     return plain(Query.MULTI_SET, U64.pack(len(pairs) // 2), blobs(pairs))
 
 
-def multi_get(*keys: bytes) -> bytes:
-    return plain(Query.MULTI_GET, counted(list(keys)))
-
-
 def xget(milliseconds: int, *keys: bytes) -> bytes:
     return extended(Extension.GET, i64(milliseconds), counted(list(keys)))
 
@@ -79,11 +75,6 @@ def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes) -> by
 
 def watch(key: bytes) -> bytes:
     return extended(Extension.WATCH, blob(key))
-
-
-def event(change: Change, key: bytes, old: bytes | None, new: bytes | None) -> bytes:
-    head = bytes((Status.EVENT, change)) + blob(key)
-    return head + b"".join(bytes((each is not None,)) + blob(each or b"") for each in (old, new))
 
 
 class Peer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from itertools import product
@@ -26,9 +25,9 @@ from trystate.model.store.findings import FINDINGS
 from trystate.model.store.reference import Contents
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare, contents, operations
-from trystate.property_tests.adapters.stores.servers import MEETINGS, SHORTEST, STORES, emptied, shown, torch_client
+from trystate.property_tests.adapters.stores.servers import MEETINGS, SHORTEST, STORES, shown
 from trystate.property_tests.adapters.torch_release import require
-from trystate.property_tests.adapters.torch_store.server import OurServer, OurServerAndClients, Server, TorchServer
+from trystate.property_tests.adapters.torch_store.server import OurServer, OurServerAndClients, Server
 from trystate.property_tests.harness.stores.deviations import rows_above
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.harness.stores.sequences import shortest_failure
@@ -75,12 +74,6 @@ class Wrapping(HashStore):
         return total
 
 
-def test_a_store_that_wraps_is_found_out() -> None:
-    said = compare(Edition.TRYSTATE, Wrapping).disagreements
-    assert any("expected <Refusal.OVERFLOW" in line for line in said)
-    assert all(line.startswith("AddTo") for line in said)
-
-
 def test_operations_that_a_release_of_torch_lacks_are_left_out() -> None:
     """Without these operations, as on torch 2.6, a wrong sum is found too."""
     assert compare(Edition.TRYSTATE, HashStore, lacking=METHODS).disagreements == ()
@@ -94,10 +87,6 @@ def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
         assert ours.num_keys() == 1
     theirs = c10d.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30), True)
     assert theirs.num_keys() == 1
-
-
-def test_torchs_tables_are_not_ours() -> None:
-    assert compare(Edition.TORCH, HashStore, stop_after=1).disagreements
 
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "planted_bug_store.py"
@@ -145,48 +134,12 @@ class TorchsHashStore(StoreConformance):
         return c10d.HashStore()
 
 
-class Libuv(StoreConformance):
-    deviations = TORCH_LIBUV
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def make_store(self) -> Any:
-        return emptied(torch_client(self.port))
-
-
-@pytest.fixture(scope="module")
-def libuv() -> Iterator[Libuv]:
-    with TorchServer() as server:
-        yield Libuv(server.port)
-
-
-def without(suite: StoreConformance, deviation: Deviation) -> None:
-    assert deviation in suite.deviations
-    suite.deviations = suite.deviations - {deviation}  # type: ignore[misc]  # of this object only
-
-
-# Deviations with only one shortest sequence. The other deviations have several, in which different writes set the key.
-
-
-@pytest.mark.parametrize(
-    ("deviation", "claim", "text"),
-    [
-        (
-            Deviation.FAILING_COMPARE_SET_WAKES,
-            "a_compare_set_that_fails_and_a_delete_wake_nobody",
-            "stores nothing wakes no client",
-        ),
-        (Deviation.WAIT_COUNTS_KEYS, "a_wait_needs_all_its_keys_together", "a wait continues if a key was deleted"),
-        (Deviation.BARRIER_COUNTS_IN_THE_KEY, "a_barrier_can_be_used_again", "a used barrier holds again"),
-    ],
-)
-def test_an_unlisted_deviation_fails_its_claim(deviation: Deviation, claim: str, text: str, libuv: Libuv) -> None:
-    suite = Libuv(libuv.port)
-    getattr(suite, f"test_{claim}")()
-    without(suite, deviation)
-    with pytest.raises(Disagreement, match=f"{text}.*: no; known as .*{deviation.name}"):
-        getattr(suite, f"test_{claim}")()
+def test_an_unlisted_deviation_fails_its_claim() -> None:
+    suite = TorchsHashStore()
+    suite.test_a_push_wakes_the_one_who_waits_for_it()
+    suite.deviations = suite.deviations - {Deviation.PUSH_WAKES_ONE}  # type: ignore[misc]  # of this object only
+    with pytest.raises(Disagreement, match=r"a push wakes the client that pops.*: no; known as PUSH_WAKES_ONE"):
+        suite.test_a_push_wakes_the_one_who_waits_for_it()
 
 
 def test_a_listed_deviation_that_is_gone_fails() -> None:

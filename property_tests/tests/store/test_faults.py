@@ -1,6 +1,6 @@
 """Stores with many clients at once, which are also stopped, killed and cut off: their histories are linearizable.
 
-Mutants of servers and clients show that the tests can fail. The runs are longer under HYPOTHESIS_PROFILE=nightly.
+A mutant of a client shows that the tests can fail. The runs are longer under HYPOTHESIS_PROFILE=nightly.
 A failure cannot be replayed exactly. It draws the history and names the seed of the operations.
 """
 
@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trystate.diagrams import history_dot, history_text, render
-from trystate.impl.store.contents.contents import Contents
-from trystate.impl.store.server.service import Service
 from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.stores.proxies import CuttingProxy
 from trystate.property_tests.adapters.torch_release import require
-from trystate.property_tests.support.mutants import Mutant, delayed, planted, rewritten, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.stores.attacked import (
     CONNECT,
-    END_SECONDS,
-    KINDS,
-    Caching,
     Diary,
     Recorded,
     clients,
@@ -36,7 +27,6 @@ from trystate.property_tests.support.stores.attacked import (
     finish,
     read,
     unexplained,
-    work,
 )
 from trystate.store import TCPStore, TCPStoreServer
 
@@ -93,68 +83,13 @@ def look_at_last(port: int, folder: Path) -> None:
                 diary.write("end", "last", number, time.monotonic_ns(), store.get(key))
 
 
-# ---- mutants of the server, which runs in this process, and of the client
+# ---- a mutant
 
 
-@contextlib.contextmanager
-def in_threads(folder: Path, run_name: str, client: Callable[[int], Any], kinds: Sequence[str]) -> Iterator[None]:
-    """Run four clients on threads of this process until the block ends."""
-    over, diary = threading.Event(), Diary(folder / "threads.diary")
-    stack = contextlib.ExitStack()
-
-    def run(n: int) -> None:
-        def connect() -> Any:
-            return stack.enter_context(client(n))
-
-        work(connect, diary, f"thread {n}", n, run_name, over.is_set, pause=0.001, kinds=kinds)
-
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(4)]
-    with stack:
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join(END_SECONDS)
-
-
-def none(patch: pytest.MonkeyPatch) -> None:
-    """The server is as it is."""
-
-
-def _of_ours(port: int, make: type[TCPStore]) -> Callable[[int], TCPStore]:
-    return lambda n: make("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=CONNECT)
-
-
-# Mutants of servers and clients, and the kinds of keys that show them.
-MUTANTS: dict[str, tuple[Mutant, type[TCPStore], Sequence[str]]] = {
-    "a server that answers before it has done it": (wrapped(Contents, "set", delayed), TCPStore, ["value"]),
-    "a server that loses a write with a connection": (rewritten(Service._forget, "self.watches.forget(session)",
-        "self.watches.forget(session); self.contents.values and self.contents.values.popitem()"), TCPStore, ["value"]),
-    "a server that pops at the wrong end": (rewritten(Contents.pop, "queue.popleft()", "queue.pop()"), TCPStore,
-        ["queue"]),
-    "a client that remembers": (none, Caching, ["value", "text"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*MUTANTS, "none"])
-def test_a_mutant_is_caught_and_drawn_and_its_absence_is_not(name: str, tmp_path: Path) -> None:
-    mutant, make, where = MUTANTS.get(name, (none, TCPStore, [*KINDS]))
-    with planted(mutant), TCPStoreServer(run_in="thread", log=list[str]().append) as server:
-        for attempt in range(8 if name in MUTANTS else 1):  # a race need not show
-            with CuttingProxy(server.port, attempt, 2_500) as proxy:
-                folder = tmp_path / str(attempt)
-                folder.mkdir()
-                with in_threads(folder, f"planted{attempt}", _of_ours(proxy.port, make), where):
-                    time.sleep(0.8)
-                    proxy.calm = True
-                    time.sleep(0.2)
-            wrong = unexplained(read(folder.glob("*.diary")))
-            if wrong:
-                break
-    assert bool(wrong) is (name in MUTANTS)
-    for broken in wrong[:1]:
-        assert "cannot be placed" in history_text(broken)
-        render(history_dot(broken), tmp_path / "history.svg")
+def test_a_client_that_remembers_is_found_and_its_history_is_drawn(tmp_path: Path) -> None:
+    with TCPStoreServer() as server, clients(tmp_path, "remembers", str(server.port), 0, 1, 4) as living:
+        time.sleep(1.0)
+        finish(living)
+    wrong = unexplained(read(tmp_path.glob("*.diary")))
+    assert "cannot be placed" in history_text(wrong[0])
+    render(history_dot(wrong[0]), tmp_path / "history.svg")

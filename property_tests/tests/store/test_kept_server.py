@@ -94,21 +94,6 @@ def test_a_disk_that_has_room_for_a_snapshot_alone_is_used_for_it(
         assert any("its disk has 8000 bytes free, but a snapshot" in line for line in server.lines)
 
 
-def test_a_journal_does_not_grow_with_what_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 50_000)
-    monkeypatch.setattr(journals, "PIECE_BYTES", 4096)
-    with Serving(tmp_path / "data") as server, server.store() as store:
-        for number in range(1500):
-            store.set(f"key {number % 7}", b"%200d" % number)
-        eventually("it is compacted", lambda: (tmp_path / "data" / "journal").stat().st_size < 110_000)
-        generation = server.directory.journal.generation
-        assert generation >= 2
-    with Serving(tmp_path / "data") as server, server.store() as store:
-        assert [store.get(f"key {number % 7}") for number in range(1493, 1500)] == [
-            b"%200d" % number for number in range(1493, 1500)
-        ]
-
-
 def test_a_store_that_is_closed_and_served_again_has_all(tmp_path: Path) -> None:
     with Serving(tmp_path / "data", sync=0.05) as server:
         with server.store() as store:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trystate.model.language import SymbolicState, arc, environment, transition
+from trystate.model.language import SymbolicState, environment
 from trystate.model.language.expressions import TRUE
 from trystate.model.prover.induction import Status
 from trystate.model.prover.sizes import any_size
 from trystate.model.store import handshake
-from trystate.model.store.handshake import Handshake, Protection, Stage
+from trystate.model.store.handshake import Handshake, Protection
 from trystate.property_tests.support.pinned import Asked, bare, claims, of_plan, pinned_tests, report, violated
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.systems.changed import changed
@@ -37,17 +37,6 @@ def anything(self: Any, s: SymbolicState, *members: Any) -> Any:
     return TRUE
 
 
-@transition(moves=[arc(Stage.PROVED, Stage.ACCEPTED)])
-def reflect(self: Any, s: SymbolicState, client: Any) -> None:
-    """The adversary returns a client's own proof, which has the form of a server's."""
-    s.when(s.stage[client] == Stage.PROVED)
-    s.stage[client] = Stage.ACCEPTED
-
-
-def any_key(self: Any, s: SymbolicState, client: Any, server: Any, following: Any) -> Any:
-    return following
-
-
 def any_number(self: Any, s: SymbolicState, client: Any, server: Any, following: Any) -> Any:
     return s.partner[client, server] & s.answered[client, server]
 
@@ -61,9 +50,7 @@ def add_behind_the_proof(self: Any, s: SymbolicState, server: Any) -> None:
 
 ForgetsTheServersNonce = changed(handshake.Bound, "ForgetsTheServersNonce", proves=anything)
 ForgetsTheClientsNonce = changed(handshake.Bound, "ForgetsTheClientsNonce", answers=handshake.Bound.proves)
-OneRole = changed(handshake.Bound, "OneRole", reflect=reflect)
 AnswersTwice = changed(handshake.Bound, "AnswersTwice", reaches=anything)
-OneKeyForAll = changed(handshake.Bound, "OneKeyForAll", valid=any_key)
 WithoutNumbers = changed(handshake.Bound, "WithoutNumbers", valid=any_number)
 BehindTheProof = changed(handshake.Bound, "BehindTheProof", add_behind_the_proof=add_behind_the_proof)
 InTheClear = changed(handshake.Tls, "InTheClear", listen=handshake.Bound.listen)
@@ -72,9 +59,7 @@ MUTANTS = (
     (ADMITTED, ForgetsTheServersNonce, BOUND),
     ("a_proof_is_accepted_once", ForgetsTheServersNonce, BOUND),
     (ACCEPTED, ForgetsTheClientsNonce, BOUND),
-    (ACCEPTED, OneRole, BOUND),
     ("a_client_answers_one_challenge", AnswersTwice, BOUND),
-    (ORDER, OneKeyForAll, BOUND),
     (ORDER, WithoutNumbers, BOUND),
     (ORDER, BehindTheProof, BOUND),
     ("nothing_is_read", InTheClear, TLS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
-from trystate.impl.store.limits import Limits
-from trystate.impl.store.server import extended, promises, requests, service, unread, watches
-from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.impl.store.server import extended, promises, service, unread
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Queues
@@ -23,9 +21,7 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
 from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp
-from trystate.property_tests.adapters.our_store.registers import UNKNOWN
 from trystate.property_tests.adapters.our_store.watches import LIMITS
-from trystate.property_tests.adapters.our_store.wire import Peer, set_
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
@@ -103,94 +99,41 @@ def test_our_service_and_its_larger_models_agree_on_random_runs(case: Case) -> N
     run_at_random(case, InProcess(LIMITS))
 
 
-# ---- the orderly end of a server
-
-
-def test_our_server_ends_in_order_whatever_a_client_leaves_undone() -> None:
-    """Frames, `end` and `finish`: half a request delays no other client, and each connection is closed."""
-    with (
-        TCPStoreServer(run_in="thread", log=lambda line: None) as server,
-        Peer(server.port) as whole,
-        Peer(server.port) as half,
-    ):
-        half.send(set_(b"/k", b"1")[:-1])
-        assert whole.answers()
-        server.close()
-        assert whole.closed()
-        assert half.closed()
-
-
 # ---- services with one fault
-
-
-def overtaken(tell: Callable[..., None]) -> Callable[..., None]:
-    """After every second event, the event before it is sent again."""
-    late: list[Any] = []
-
-    def slowly(self: Any, *event: Any) -> None:
-        tell(self, *event)
-        for each in late:
-            if each[0] in self.replies.sessions:
-                tell(self, *each)
-        late[:] = [] if late else [event]
-
-    return slowly
 
 
 FRAMES = Case(Frames, TRYSTATE)
 BARRIERS = Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ("drop", "timeout"), extended=True)
 WATCHES = Case(Watches, TRYSTATE, {"client": 1, "key": 1, "writes": 2}, ("cancel", "wait"))
-WAITERS = Case(Watches, TRYSTATE, {"key": 1, "writes": 1}, ("wait",))
 SLOW = Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow"))
 WAITS = Case(Waits, TRYSTATE, {"client": 1})
 OUR_WAITS = Case(Waits, TRYSTATE, {"client": 1, "key": 1, "torch_clients": 0})
 QUEUES = Case(Queues, TRYSTATE, {"client": 1}, ("dawdle", "drop"))
 REGISTERS = Case(Registers, TRYSTATE, {"client": 1})
 LINE = Case(Queues, TRYSTATE, {"element": 1, "both": 0})
-TAKERS = Case(Queues, TRYSTATE, {"torch_clients": 2, "element": 1, "both": 0})
-COMPARE_SET, FORGET = contents.Contents.compare_set, service.Service._forget
+FORGET = service.Service._forget
 FAULTS: dict[str, tuple[Mutant, *tuple[Case, ...]]] = {
     "a client that has not validated may do everything": (rewritten(service.Service._begin, ", session.state\n",
         ", READY if session.state is CONNECTING else session.state\n"), FRAMES),
     "half a SET of a connection that closes is carried out": (rewritten(FORGET, "self.half_sent.end(session)",
         "session.frame and session.frame.operation == Query.SET and self.contents.set(b'/first', b'2'); "
         "self.half_sent.end(session)"), FRAMES),
-    "a request of no known type is dropped, and its connection stays": (rewritten(service.Service.received,
-        "self.take(", f"data != {bytes([UNKNOWN])!r} and self.take("), FRAMES),
     "only the first pair of a MULTI_SET is written": (wrapped(contents.Contents, "multi_set",
         lambda right: lambda self, pairs: right(self, pairs[:2])), FRAMES, REGISTERS),
-    "the last arrival counts after the barrier has opened": (rewritten(barriers.Barriers.arrive, "each.released()",
-        "each.released()\n        self.table[key] = again = Barrier(world_size); again.arrivals[arrival] = arrival"),
-        BARRIERS),
     "an arrival whose time is over still counts": (replaced(barriers.Barriers, "withdraw", lambda self, arrival: None),
         BARRIERS),
     "a key that is deleted again has counted": (replaced(waiting.Waiting, "vanished", lambda self, key: None), WAITS),
     "a value that satisfied a wait is forgotten before the GET": (rewritten(promises.get, "value = service",
         "session.promise = None; value = service"), WAITS),
-    "a CANCEL_WAIT is answered, and the wait stays": (rewritten(requests.cancel_wait, "blocking.withdraw",
-        "blocking.unblock"), WAITS, QUEUES),
     "a client whose time is over is told nothing": (replaced(service.Service, "tick", lambda self, now: None),
         OUR_WAITS),
     "an element that was reserved does not come back": (replaced(contents.Contents, "put_back",
         lambda self, key, serial, element: None), QUEUES),
-    "an element is reserved for nobody": (replaced(promises.Promises, "reserve", lambda self, session, key: None),
-        LINE),
     "the last client in the line is served first": (rewritten(waiting.Waiting.appeared, "min(ready", "max(ready"),
         LINE),
-    "a QUEUE_POP takes the first, whatever is reserved": (rewritten(promises.queue_pop,
-        "type(promise) is Reserved and promise.key == key", "False"), TAKERS),
-    "a compare_set always stores": (rewritten(COMPARE_SET, "return value", "self.set(key, desired); return value"),
-        REGISTERS),
-    "a compare_set that stores nothing wakes": (rewritten(COMPARE_SET, "return expected ",
-        "[(crowd.missing.discard(key), self.waiting._satisfy(crowd))"
-        " for crowd in [*self.waiting.waits.get(key, ())]]; return expected "),
-        WAITERS, WAITS),
     "a set is answered before it is done": (wrapped(contents.Contents, "set", delayed), WATCHES),
-    "an event is overtaken": (wrapped(watches.Watches, "tell", overtaken), WATCHES),
     "an UNWATCH is answered, and the events go on": (rewritten(extended.unwatch,
         "service.watches.end(session, key)", "pass"), WATCHES),
-    "a connection that ends stays in the table of watchers": (rewritten(FORGET, "self.watches.forget(session)",
-        "session.watches.clear()"), SLOW),
     "what a peer does not read is kept without bound": (replaced(unread.Replies, "overflowed",
         lambda self, session: False), SLOW),
 }  # fmt: skip
@@ -203,9 +146,3 @@ def test_a_faulty_service_is_found_out(name: str) -> None:
         for case in cases:
             system = case.build()
             assert replay_every_edge(system, case.subject(system, InProcess(LIMITS)), stop_after=1).disagreements
-
-
-def test_a_limit_that_is_one_message_off_is_found_out() -> None:
-    system = SLOW.build()
-    larger = Limits(unsent_bytes=LIMITS.unsent_bytes + (1 << 20))
-    assert replay_every_edge(system, SLOW.subject(system, InProcess(larger)), stop_after=1).disagreements

@@ -7,7 +7,6 @@ store below.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import queue
 import signal
@@ -122,9 +121,6 @@ def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> 
         store.set("k" * below.key_bytes, "v")
 
 
-OURS, TORCH = "trystate.store", "torch.distributed"
-
-
 # ---- stores written in Python, used by C++
 
 
@@ -172,19 +168,6 @@ def test_cpp_finds_all_that_it_calls(kind: type[Any]) -> None:
     held.set("k", "v")
     assert held.num_keys() == 1
     assert held.delete_key("k")
-
-
-@pytest.mark.parametrize("operation", ["list_keys", "queue"])
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "C++ never calls them in Python", *NOT_IMPLEMENTED)])
-def test_a_prefix_of_a_store_in_python_has_all_its_operations(library: str, operation: str) -> None:
-    with ours.HashStore() as store:
-        held = importlib.import_module(library).PrefixStore("p", store)
-        if operation == "list_keys":
-            held.set("k", "v")
-            assert held.list_keys() == ["k"]
-        else:
-            held.queue_push("q", "1")
-            assert (held.queue_len("q"), held.queue_pop("q")) == (1, b"1")
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from trystate.impl.store.server.recording import (
 )
 from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
-from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sent, sieges
+from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sieges
 from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, judged, recorder
 from trystate.property_tests.support.stores.rooms import *
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
-OURS, ABSENT, SLOT = b"trystate/job/state", b"\x00absent", b"/ft_rendezvous_barrier:job:slot_1"
+SLOT = b"/ft_rendezvous_barrier:job:slot_1"
 
 
 class Recorded:
@@ -46,7 +46,7 @@ def at(c: int, op: str, **fields: Any) -> Line:
 
 STATE_, NEWS_, SLOT_ = STATE.decode(), NEWS.decode(), SLOT.decode()
 KEYS = {"key": NEWS_, "keys": [NEWS_, "/elsewhere"]}
-# The recorded keys, the limits, the bytes of peers 1 and 2, and the lines (for the last two scripts, the last line).
+# The recorded keys, the limits, the bytes of peers 1 and 2, and the lines (for the last script, the last line).
 SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line]]] = {
     "each write, lost write and read of a state has its version and its writer": (Keys.RENDEZVOUS, None,
         [(1, compare(STATE, b"", b"")), (1, compare(STATE, b"", b"first")), (2, compare(STATE, b"", b"mine")),
@@ -56,9 +56,6 @@ SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line
          at(2, "refused", key=STATE_, v=2, size=4, value="mine"), at(2, "read", key=STATE_, v=2),
          at(1, "delete", key=STATE_, found=True), at(1, "read", key=STATE_, v=0),
          at(1, "write", key=STATE_, v=3, size=2, value="\xff\x00", how="set", **{"from": 0})]),
-    "a compare_set that wants what it expects is a read": (Keys.RENDEZVOUS, None,
-        [(1, compare(OURS, ABSENT, ABSENT) + compare(OURS, b"", b"1") + compare(OURS, ABSENT, ABSENT))],
-        [at(1, "read", v=0), at(1, "write", v=1), at(1, "read", v=1)]),
     "a state that is stored again by a compare_set is told": (Keys.RENDEZVOUS, None,
         [(1, set_(STATE, b"1")), (2, watch(STATE)), (1, compare(STATE, b"1", b"1"))],
         [at(1, "write"), at(2, "watch"), at(1, "read", how="compare_set"), at(2, "told")]),
@@ -67,9 +64,6 @@ SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line
          (2, plain(Query.MULTI_GET, counted([NEWS, b"/elsewhere"])))],
         [at(2, "wait", missing=[NEWS_, "/elsewhere"], **KEYS), at(1, "set", key=NEWS_, size=4, v=1),
          at(2, "go", **KEYS), at(2, "multi_get", keys=[NEWS_], vs=[1])]),
-    "a get of ours that is woken reads what woke it": (Keys.RENDEZVOUS, None,
-        [(2, xget(-1, NEWS)), (1, set_(NEWS, b"host"))],
-        [at(2, "wait"), at(1, "set", v=1), at(2, "go"), at(2, "get", v=1)]),
     "keys of NVRx's barrier are recorded with their values": (Keys.RENDEZVOUS, None,
         [(1, set_(SLOT, b"1") + multi_set(SLOT, b"2", b"/a", b"3") + compare(SLOT, b"2", b"4") + get(SLOT))],
         [at(1, "set", key=SLOT_, size=1, value="1", v=1),
@@ -99,13 +93,11 @@ SCRIPTS: dict[str, tuple[Keys, Limits | None, list[tuple[int, bytes]], list[Line
     "a get that takes a promised value reads its version": (Keys.RENDEZVOUS, None,
         [(1, set_(STATE, b"1") + set_(STATE, b"2")), (2, wait(STATE)), (1, set_(STATE, b"3") + delete(STATE)),
          (2, get(STATE))], [at(2, "read", key=STATE_, v=2, kept=True)]),
-    "a value kept for a wait that was woken has the version that woke it": (Keys.RENDEZVOUS, None,
-        [(2, wait(NEWS)), (1, set_(NEWS, b"host") + delete(NEWS)), (2, get(NEWS))],
-        [at(2, "get", key=NEWS_, v=1, kept=True)]),
 }  # fmt: skip
 
 
-def _follows(name: str) -> None:
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_recorded_line_for_line(name: str) -> None:
     keys, limits, sent_, wanted = SCRIPTS[name]
     here = Recorded(keys, limits=limits)
     for who, data in sent_:
@@ -114,11 +106,6 @@ def _follows(name: str) -> None:
     assert len(found) == len(wanted) or wanted[-1].get("kept"), found
     pairs = zip(found[len(found) - len(wanted) :], wanted, strict=True)
     assert [(line, want) for line, want in pairs if not line.items() >= want.items()] == []
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_recorded_line_for_line(name: str) -> None:
-    _follows(name)
 
 
 def test_a_wait_that_ends_without_its_key_says_why() -> None:
@@ -167,17 +154,6 @@ def test_the_states_of_a_store_that_was_kept_are_the_first_lines() -> None:
     ]  # fmt: skip
 
 
-def test_lost_lines_are_counted_and_what_is_needed_is_repeated() -> None:
-    here = Recorded()
-    here.one(set_(STATE, b"1"))
-    here.lines()
-    here.sink.lost = 3
-    here.one(set_(STATE, b"2"))
-    lines = here.lines()
-    assert lines[0] == {"c": 0, "op": "lost", "lines": 4}  # includes the last line, which is repeated below
-    assert [(line["op"], line.get("v")) for line in lines[1:]] == [("open", None), ("open", None), ("write", 2)]
-
-
 # ---- recording changes no answer, and the record agrees with the store
 
 LONG = {
@@ -190,11 +166,6 @@ def _of_a_rendezvous(data: bytes) -> bytes:
     for short, long in LONG.items():
         data = data.replace(blob(short), blob(long))
     return data
-
-
-def _renamed(siege: list[Step]) -> list[Step]:
-    """The siege, with some of the two-byte keys renamed to keys of a rendezvous."""
-    return [part for step in siege for part in sent(step.stranger, _of_a_rendezvous(step.data), step.kind)]
 
 
 def _compared(siege: list[Step], keys: Keys) -> None:
@@ -233,11 +204,6 @@ def _agrees(room: Siege, sink: Lines, replayed: Replayed, keys: Keys) -> None:
 @given(sieges)
 def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -> None:
     _compared(siege, Keys.ALL)
-
-
-@given(sieges)
-def test_with_a_record_of_rendezvous_every_answer_is_the_same(siege: list[Step]) -> None:
-    _compared(_renamed(siege), Keys.RENDEZVOUS)
 
 
 # ---- a proxy on a connection changes no byte, and its record equals the server's own record

@@ -17,8 +17,7 @@ from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import Message, RoomConnection
 from trystate.impl.store.contents import rooms as contents
 from trystate.impl.store.durable import journal as journals
-from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.errors import ConnectionLost, FileRefused, StoreError
+from trystate.impl.store.errors import ConnectionLost, StoreError
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.passage import Passage
 from trystate.impl.store.server.fast_path import EXTENDED
@@ -202,16 +201,6 @@ def test_a_forgotten_room_is_not_there_after_a_start(tmp_path: Path) -> None:
         store.ask_room("job", join("b"))
     with Serving(tmp_path) as server, server.store() as store:
         assert [p.node.token for p in decode(store.ask_room("job", LOOKS)).listed()] == ["b"]
-
-
-def test_a_foreign_record_of_a_room_ends_the_start(tmp_path: Path) -> None:
-    with Serving(tmp_path) as server, server.store() as store:
-        server.directory.contents.room_changed(b"job", bytes(100))
-        store.set("later", "x")
-    before = (tmp_path / "journal").read_bytes()
-    with pytest.raises(FileRefused, match=r"is damaged at byte .* \(a record of the room b'job': .* has the format 0 "):
-        Directory(str(tmp_path), Limits(), print)
-    assert (tmp_path / "journal").read_bytes() == before
 
 
 def test_a_connection_to_a_room_gets_each_message_or_its_end() -> None:

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from trystate.impl.store.contents import contents
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, FastPath, by_frame
+from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.server.half_sent import HalfSent
-from trystate.impl.store.server.service import Service
 from trystate.impl.store.wire import TOKEN_BYTES, U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
@@ -178,24 +177,9 @@ def test_behind_a_secret_strangers_change_nothing(siege: list[Step]) -> None:
 # ---- mutants
 
 
-def _no_limit_for_short_requests(patch: pytest.MonkeyPatch) -> None:
-    for query, strict in [*FAST_PATHS.items()]:
-
-        def lenient(service: Service, *request: Any, strict: FastPath = strict) -> int:
-            service.limits, limits = Limits(), service.limits
-            try:
-                return strict(service, *request)
-            finally:
-                service.limits = limits
-
-        patch.setitem(FAST_PATHS, query, lenient)
-
-
 MUTANTS: dict[str, Mutant] = {
     "the bytes of half a request count for ever": rewritten(HalfSent.end, "self.bytes -= session.half_bytes", "pass"),
-    "a short request has no limit": _no_limit_for_short_requests,
     "any text is a number": replaced(contents, "number", lambda key, text: int(text)),
-    "a deleted key still counts": replaced(Waiting, "vanished", lambda self, key: None),
     "a wait of a connection that is gone stays": replaced(Waiting, "withdraw", lambda self, wait: None),
 }
 

@@ -277,12 +277,6 @@ def test_the_package_is_imported_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["wait", "multi_get", "check"])
-def test_a_wrong_collection_of_keys_is_refused(ours: TCPStore, name: str) -> None:
-    with pytest.raises(InvalidType, match=f"{name}: keys is a int"):
-        getattr(ours, name)(5)
-
-
 # ---- the pool of connections
 
 
@@ -436,16 +430,11 @@ def test_a_master_in_a_worker_uses_the_server_of_its_agent(
     assert agent.running
 
 
-@pytest.mark.parametrize(("host", "why"), [
-    (HOST, "Address already in use; stop the process that uses it"),
-    ("nosuch.invalid", "unknown host 'nosuch.invalid'"),
-    ("192.0.2.1", "give an address of this machine"),
-])  # fmt: skip
-def test_a_master_that_cannot_listen_raises_torchs_error_too(host: str, why: str) -> None:
+def test_a_master_that_cannot_listen_raises_torchs_error_too() -> None:
     with socket.create_server((HOST, 0)) as taken:
         for kind in (AddressRefused, UsageError, dist.DistNetworkError):
-            with pytest.raises(kind, match=why):
-                TCPStore(host, taken.getsockname()[1], 1, True, timedelta(seconds=5))
+            with pytest.raises(kind, match="Address already in use; stop the process that uses it"):
+                TCPStore(HOST, taken.getsockname()[1], 1, True, timedelta(seconds=5))
         with pytest.raises(dist.DistNetworkError):
             TorchTCPStore(HOST, taken.getsockname()[1], 1, True, timedelta(seconds=1))
 
