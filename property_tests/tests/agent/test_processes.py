@@ -70,35 +70,6 @@ def test_a_command_that_is_not_there_is_named() -> None:
 # ---- the processes left behind
 
 
-def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
-    program = """
-import os, subprocess, sys
-from trystate.impl.agent import processes
-from trystate.impl.agent.processes import children, end_what_is_left
-from trystate.impl.agent.watchdog import left_behind, table
-orphans = processes.adopting_orphans()
-orphans.__enter__()
-mine = subprocess.Popen(["sleep", "66"], start_new_session=True)
-spared = children(os.getpid())
-subprocess.run(["sh", "-c", "setsid sleep 64 & setsid sleep 64 & :"], start_new_session=True)
-helper = subprocess.Popen(["sleep", "65"])
-killed = end_what_is_left(lambda: left_behind(table(), os.getpid(), spared))
-assert len(killed) == 2, killed
-assert helper.poll() is None, "a helper of the agent goes on"
-assert mine.poll() is None, "and so does what this process had before"
-for process in (helper, mine):
-    process.kill()
-    process.wait()
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print("none is left")
-"""
-    with started(sys.executable, "-c", program) as process:
-        out, said = process.communicate(timeout=60)
-        assert out == "none is left\n", said
-
-
 def test_orphans_that_end_are_reaped_meanwhile_and_only_those() -> None:
     program = """
 import os, subprocess, time
