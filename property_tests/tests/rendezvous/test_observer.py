@@ -64,6 +64,25 @@ def test_the_lease_ends_before_the_window_of_the_fastest_observer(attempts: int)
     assert agreed.lease_seconds > agreed.keep_alive_interval  # otherwise there would be no time for a heartbeat
 
 
+def short_outage(attempts: int, outage: float, back: float) -> set[str]:
+    """The nodes silent to an observer after an outage that began just before a heartbeat; times in intervals."""
+    agreed = Settings(1, 2, keep_alive_interval=1.0, keep_alive_max_attempt=attempts)
+    other, observer = State("life", agreed, participants=(participant(1),)), Observer("me")
+    seen: set[str] = set()
+    for now in (0.0, 0.999, *(0.999 + outage + k / 10 for k in range(100))):  # the heartbeat is due at 1.0
+        observer.look(other, now, Beaten(now, {"token-1": b"2" if now > 0.999 + outage + back else b"1"}))
+        seen |= observer.silent(agreed)
+        if now > 0.999 + outage + back:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("attempts", [3, 4, 5, 10])
+@pytest.mark.parametrize("outage", [0.5, 1.0, 1.4, 1.5, 1.6, 2.0, 50.0])
+def test_nobody_is_silent_who_beats_within_an_interval_after_an_outage(attempts: int, outage: float) -> None:
+    assert short_outage(attempts, outage, 0.95) == set()
+
+
 def test_a_last_call_ends_by_the_clock_of_who_sees_it_begin() -> None:
     agreed = Settings(1, 3, last_call_timeout=30.0, rescale_timeout=2.0)
     calling = State("life", agreed, call=1, participants=(participant(1),))
