@@ -93,8 +93,6 @@ ENGINES = {
     "a final failure closes without a verdict": rewritten(Table.fail_for_good, '"failed"', '""'),
     "a closed round is current": rewritten(Engine.standing, "return Standing.CLOSED", "pass"),
     "a replaced round is current": rewritten(Engine.standing, "return Standing.REPLACED", "pass"),
-    "failures spend nothing": rewritten(Table._spend, "self.spent +=", "self.spent *="),
-    "the first success closes": rewritten(Table.mark_done, "self.done.keys() >=", "self.done.keys() <="),
 }
 
 

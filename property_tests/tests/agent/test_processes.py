@@ -54,12 +54,6 @@ def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:
         assert (process.returncode, out) == (1, "")
 
 
-def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
-    with started(*parent_death.leash(""), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
-        assert p.communicate(timeout=10)[0] == "a b\n"
-        assert p.returncode == 9
-
-
 def test_a_command_that_is_not_there_is_named() -> None:
     with started(*parent_death.leash(""), "/no/such/command") as process:
         _, said = process.communicate(timeout=10)
