@@ -45,7 +45,7 @@ def test_a_cause_names_some_nodes_and_counts_the_others() -> None:
     assert closed is not None and len(closed.reason) == REASON_LENGTH_MAX
 
 
-def test_each_replaced_round_has_its_cause_and_a_loss_without_a_restart_closes() -> None:
+def test_a_replaced_round_has_its_cause_and_a_last_loss_closes() -> None:
     """Each replaced round has its cause; without a restart left, the loss of a member closes the rendezvous."""
     state, me = complete(0, 1), participant(0)
     for then, why in (
