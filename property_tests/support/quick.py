@@ -14,12 +14,10 @@ QUICK: dict[str, tuple[str, ...]] = {
         "test_a_worker_sees_what_it_sees_under_torchrun",
         "test_the_exit_code_is_torchruns",
         "test_the_record_of_a_worker_is_shown",
-        "test_events_are_logged_from_the_chosen_level",
     ),
     "agent/test_deploy.py": (),
     "agent/test_processes.py": (),
     "agent/test_watchdog.py": (
-        "test_a_lease_that_is_renewed_in_time_kills_nobody",
         "test_a_lost_or_stopped_watchdog_is_replaced_by_one_with_its_knowledge",
         "test_a_watchdog_that_starts_slowly_lives_until_its_first_answer",
         "test_all_processes_of_workers_are_killed_and_nothing_else_is",

@@ -60,7 +60,6 @@ class Server:
     """It sends answers and notices when all records before them are on disk."""
 
     waits_for_disk = True
-    closes_replaced = True
 
     def __init__(self, time: Time, watch: Monitors, rng: random.Random) -> None:
         self.time, self.watch, self.rng = time, watch, rng
@@ -115,7 +114,7 @@ class Server:
 
     def _settle(self) -> None:
         room = self.room
-        for peer in room.drop if self.closes_replaced else ():
+        for peer in room.drop:
             self.wires.pop(peer, None)
         self.held += [(*notice, True) for notice in room.notices]
         room.notices, room.drop, room.decisions = [], [], []

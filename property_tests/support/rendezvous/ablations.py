@@ -223,10 +223,6 @@ IgnoresTheKeys = wrong("IgnoresTheKeys", Ours, sorts_before=lambda self, s, one,
 TakesNewcomersAtOnce = wrong("TakesNewcomersAtOnce", Ours, takes_newcomers=lambda self, s, node: ~s.crashed[node])
 
 
-# A member holds newcomers back for ever.
-NeverGrowsUp = wrong("NeverGrowsUp", Ours, own_interval_passes=None)
-
-
 # The join deadline of a node runs while it is held back.
 CountsTheTimeHeldBack = wrong("CountsTheTimeHeldBack", Ours,
     guard_join_deadline=lambda self, s, node: s.when(s.member[node] != Membership.REDUNDANT))  # fmt: skip
@@ -238,11 +234,6 @@ JoinsBeforeItsCheck = wrong("JoinsBeforeItsCheck", Ours, listed_as=lambda self, 
 
 # A node whose health command failed does not step back.
 StaysExpected = wrong("StaysExpected", Ours, stand_by=None)
-
-
-# A drained member is off the lists before its workers are stopped.
-DrainsAtOnce = altered("DrainsAtOnce", Ours, "drain",
-    "s.member[node] = ite(seated, Membership.EXPECTED, s.member[node])", "self.unlist(s, node)")  # fmt: skip
 
 
 class LeavesTheRoundOfTheDrained(Ours):
@@ -337,15 +328,12 @@ ABLATIONS = (
     Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
     Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
     Ablation(TakesNewcomersAtOnce, (), 2, 1, 2, ("scale_up_interval",), 9, ("newcomers_wait_for_the_interval",)),
-    Ablation(NeverGrowsUp, (), 2, 1, 2, ("scale_up_interval",), 15, ("the_waiting_are_answered",)),
     Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
            ("the_held_back_have_time",)),
     Ablation(JoinsBeforeItsCheck, (), 2, 1, 2, UNFIT, 8,
            ("members_are_checked_again", "the_unfit_take_no_part", "ranks_are_dense", "what_returned_stays_written")),
     Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
            ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
-    Ablation(DrainsAtOnce, (), 2, 1, 2, ("drain",), 10,
-           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
     Ablation(LeavesTheRoundOfTheDrained, (), 2, 1, 2, ("drain",), 6,
            ("a_drain_spends_no_restart", "the_drained_take_no_seat", "the_drained_leave", "ranks_are_dense",
             "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from itertools import count
 from pathlib import Path
@@ -316,25 +315,6 @@ def read(path: Path) -> dict[str, object]:
     lines = path.read_text().splitlines()
     said: dict[str, object] = json.loads(lines[0]) if lines else {}
     return said
-
-
-def test_events_are_logged_from_the_chosen_level(tmp_path: Path) -> None:
-    """The command runs in a separate process, because torch reads the level when it is imported."""
-    argv = [sys.executable, "-m", "trystate", "run", "--standalone", "--no-python", "true"]
-    variables = {**os.environ, "LOGLEVEL": "INFO"}
-    done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0
-    assert "round 0: rank 0 of 1" in done.stderr
-    assert "joined" in events(done.stderr)
-    quiet = Agent("a", tmp_path, argv[4:], LOGLEVEL="WARNING")
-    assert quiet.ends() == 0
-    assert "round 0" not in quiet.said
-    assert events(quiet.said) == []
-
-
-def events(said: str) -> list[str]:
-    lines = [line for line in said.splitlines() if "trystate.rendezvous: {" in line]
-    return [json.loads(line[line.index("{") :])["event"] for line in lines]
 
 
 def test_the_record_of_a_worker_is_shown(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -61,17 +59,6 @@ def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Pa
     assert time.monotonic() - began < 10
     pid = int((tmp_path / "pid").read_text())
     eventually("its child has ended", lambda: not alive(pid), 10)
-
-
-def test_a_command_dies_with_its_agent(tmp_path: Path) -> None:
-    command = f"echo $$ > {tmp_path}/pid; sleep 300; true"
-    code = f"from trystate.impl.agent.health import HealthCheck; HealthCheck({command!r}).failure()"
-    agent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    eventually("the command runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
-    agent.kill()
-    agent.wait()
-    pid = int((tmp_path / "pid").read_text())
-    eventually("its shell has ended", lambda: not alive(pid), 10)
 
 
 # ---- the options

@@ -201,7 +201,6 @@ def _stops_at_once(self: Any, s: S, node: Expr) -> None:
     """An agent does not wait for a worker that it stops."""
 
 
-NOBODY_IS_EXPELLED = wrong("NobodyIsExpelled", Ours, expel=None)
 # fmt: off
 ABLATIONS = (
     (wrong("LeavesWhileTheyRun", Ours, has_stopped=_stops_at_once), run(TRYSTATE, 2, 1, 2, ("deaf",)),
@@ -241,13 +240,8 @@ ABLATIONS = (
      run(TRYSTATE, 2, 2, 2, ("final_failure",)), ("some_failures_end_the_job",)),
     (altered("FailsAtOnce", Ours, "spend", "s.spent < self.max_restarts", "s.spent < 0"),
      run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_left_are_used",)),
-    (NOBODY_IS_EXPELLED, run(TRYSTATE, 2, 1, 2, ("crash",)),
-     ("deadlock_freedom", "everybody_ends", "joins_end", "the_waiting_are_answered")),
-    (NOBODY_IS_EXPELLED, run(TRYSTATE, 2, 1, 2, ("crash",), ends=0),
+    (wrong("NobodyIsExpelled", Ours, expel=None), run(TRYSTATE, 2, 1, 2, ("crash",), ends=0),
      ("deadlock_freedom", "departures_are_noticed", "joins_end", "the_waiting_are_answered")),
-    # A join has no deadline.
-    (wrong("NobodyGivesUp", Ours, error_timeout=None), run(TRYSTATE, 2, 2, 2, ("crash",)),
-     ("deadlock_freedom", "everybody_ends", "joins_end")),
     # A node that comes back continues as if nothing had happened.
     (wrong("GoesOnWithoutALease", Ours, resume=Torch.resume.body), run(TRYSTATE, 2, 1, 2, ("freeze",)),
      ("one_group_in_the_job",)),
@@ -257,20 +251,10 @@ ABLATIONS = (
     # A round completes before the members of the previous round have joined.
     (altered("CompletesWithoutTheExpected", Ours, "mark_complete", ", s.member.count(Membership.EXPECTED) == 0", ""),
      run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
-    (altered("JoinsInTheSeatOfTheExpected", Ours, "join",
-     "(s.member[node] == Membership.EXPECTED) | (~s.complete & self.seats(s))",
-     "~s.complete & (self.members(s) < self.max_nodes)"),
-     run(TRYSTATE, 3, 2, 2, ("worker_failure",)), ("one_group_in_the_job",)),
-    # When a member is lost, all members are removed: the next round does not wait until the survivors have stopped.
-    (altered("ExpelsTheSurvivorsToo", Ours, "expel", "ite(gone,",
-     "ite(gone | (before.complete & ~s.complete & (s.member[j] == Membership.EXPECTED)),"),
-     run(TRYSTATE, 2, 1, 2, ("crash", "newcomer")), ("one_group_in_the_job",)),
     (wrong("JoinsItsRoundAgain", Ours, exit_round=_just_joins), run(TRYSTATE, 2, 2, 2, ("worker_failure",)),
      ("a_restart_is_a_new_round",)),
     (altered("HearsOnlyWhenItWaits", Ours, "error_closed", "node, Loop.JOINING, Loop.MONITORING",
      "node, Loop.JOINING"), run(TRYSTATE, 2, 2, 2, ("worker_failure",), ends=0), ("the_verdict_reaches_everybody",)),
-    (wrong("OverlooksWhoWaits", Ours, replace_round=None), run(TRYSTATE, 2, 1, 2, (), ends=0),
-     ("deadlock_freedom", "joins_end", "the_waiting_are_answered")),
     (altered("SucceedsForAll", Ours, "mark_done", "ite(everybody, Verdict.SUCCEEDED, s.verdict)", "Verdict.SUCCEEDED"),
      run(TRYSTATE, 2, 2, 2, ()), ("success_is_everybodys",)),
     (wrong("SucceedsAfterTheEnd", Ours, mark_done=_overwrites_the_verdict),

@@ -22,7 +22,7 @@ from trystate.impl.agent import tail
 from trystate.impl.agent.processes import killed_when
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.agent.tail import follow
-from trystate.impl.agent.watchdog import Process, left_behind, look
+from trystate.impl.agent.watchdog import look
 from trystate.impl.host import parent_death
 from trystate.property_tests.adapters.jobs import alive, eventually
 from trystate.property_tests.support.agents import DEAF, runs_deaf, started
@@ -54,12 +54,6 @@ def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:
         assert (process.returncode, out) == (1, "")
 
 
-def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
-    with started(*parent_death.leash(""), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
-        assert p.communicate(timeout=10)[0] == "a b\n"
-        assert p.returncode == 9
-
-
 def test_a_command_that_is_not_there_is_named() -> None:
     with started(*parent_death.leash(""), "/no/such/command") as process:
         _, said = process.communicate(timeout=10)
@@ -68,57 +62,6 @@ def test_a_command_that_is_not_there_is_named() -> None:
 
 
 # ---- the processes left behind
-
-
-def family(*lines: tuple[int, int, int]) -> dict[int, Process]:
-    return {pid: Process(pid, parent, session) for pid, parent, session in lines}
-
-
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        ([(10, 1, 10)], []),
-        ([(11, 1, 11)], []),  # the agent itself has ended
-        ([(10, 1, 10), (11, 10, 10)], []),  # a helper in the agent's session
-        ([(10, 1, 10), (11, 10, 11)], [11]),
-        ([(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13)], [11, 12, 13]),
-        ([(10, 1, 10), (11, 10, 10), (12, 11, 12), (13, 12, 12)], [12, 13]),
-        ([(10, 1, 10), (20, 1, 20), (21, 20, 21)], []),  # another agent's tree
-    ],
-)
-def test_descendants_in_sessions_of_their_own_are_left_behind(
-    lines: list[tuple[int, int, int]], found: list[int]
-) -> None:
-    assert sorted(process.pid for process in left_behind(family(*lines), 10)) == found
-
-
-def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
-    program = """
-import os, subprocess, sys
-from trystate.impl.agent import processes
-from trystate.impl.agent.processes import children, end_what_is_left
-from trystate.impl.agent.watchdog import left_behind, table
-orphans = processes.adopting_orphans()
-orphans.__enter__()
-mine = subprocess.Popen(["sleep", "66"], start_new_session=True)
-spared = children(os.getpid())
-subprocess.run(["sh", "-c", "setsid sleep 64 & setsid sleep 64 & :"], start_new_session=True)
-helper = subprocess.Popen(["sleep", "65"])
-killed = end_what_is_left(lambda: left_behind(table(), os.getpid(), spared))
-assert len(killed) == 2, killed
-assert helper.poll() is None, "a helper of the agent goes on"
-assert mine.poll() is None, "and so does what this process had before"
-for process in (helper, mine):
-    process.kill()
-    process.wait()
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print("none is left")
-"""
-    with started(sys.executable, "-c", program) as process:
-        out, said = process.communicate(timeout=60)
-        assert out == "none is left\n", said
 
 
 def test_orphans_that_end_are_reaped_meanwhile_and_only_those() -> None:
@@ -202,31 +145,6 @@ def test_a_second_signal_does_not_interrupt_what_the_first_one_began(signals: Si
         os.kill(os.getpid(), signal.SIGUSR1)
     os.kill(os.getpid(), signal.SIGUSR2)
     assert signals.got is signal.SIGUSR1
-
-
-def test_handlers_are_as_before_afterwards() -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    signals = Signals("SIGUSR1")
-    signals.install()
-    signals.install()
-    assert signal.getsignal(signal.SIGUSR1) != before
-    signals.restore()
-    assert signal.getsignal(signal.SIGUSR1) == before
-
-
-def test_a_signal_for_the_workers_is_no_signal_for_the_agent() -> None:
-    sent: list[int] = []
-    signals = Signals("SIGUSR2", "SIGUSR1", sent.append)
-    signals.install()
-    try:
-        with signals.interrupt():
-            for _ in range(2):
-                signal.raise_signal(signal.SIGUSR1)
-        assert (sent, signals.got, signals.again) == ([signal.SIGUSR1] * 2, None, False)
-        signal.raise_signal(signal.SIGUSR2)
-        assert signals.got is signal.SIGUSR2
-    finally:
-        signals.restore()
 
 
 # ---- the copy of their output

@@ -204,26 +204,6 @@ def test_a_process_with_the_number_of_an_ended_one_is_not_killed(monkeypatch: py
     assert killed == [(me.pid, signal.SIGKILL)]
 
 
-def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
-    with guarded() as dog:
-        dog.renew(elapsed() + 0.3)
-        dog.guard()
-        with started("sleep", "62") as worker:
-            for _ in range(20):
-                dog.renew(elapsed() + 0.3)
-                time.sleep(0.05)
-            assert alive(worker.pid)
-            assert not dog.killed
-            dog.rest()
-            time.sleep(0.6)
-            assert alive(worker.pid), "the watchdog rests: no workers run"
-            dog.guard()
-            eventually("there is no lease", lambda: not alive(worker.pid))
-            assert dog.killed
-        dog.guard()
-        assert not dog.killed, "an earlier group was killed"
-
-
 def test_a_message_of_the_agent_during_a_scan_counts_before_the_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

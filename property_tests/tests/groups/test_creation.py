@@ -27,12 +27,6 @@ SharesItsKeys = wrong(
 WaitsForTheDead = wrong("WaitsForTheDead", creation.Ours, fail=None)
 
 
-# An outsider's call does not count.
-LosesCount = wrong(
-    "LosesCount", creation.Ours, next_count=creation.Local.next_count, next_number=creation.Local.next_number
-)
-
-
 # A member that is not rank 0 draws a sequence number too.
 DrawsItsOwn = wrong("DrawsItsOwn", creation.Seed, read=lambda self, s, process, group: 1)
 
@@ -45,8 +39,6 @@ MUTANTS = (
      ("skip",)),
     ("names_are_fresh", SharesItsKeys, PAIR, ("again",)),
     ("called_means_created", SharesItsKeys, PAIR, ("again",)),
-    ("called_means_created", LosesCount, TRIO, ()),
-    ("creation_ends", LosesCount, TRIO, ()),
     ("creation_ends", WaitsForTheDead, PAIR, LIVES),
     ("deadlock_freedom", WaitsForTheDead, PAIR, LIVES),
 )

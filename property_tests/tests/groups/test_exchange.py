@@ -31,7 +31,6 @@ WaitsForTheDead = wrong("WaitsForTheDead", exchange.Mended, time_out=None)
 MUTANTS = (
     ("values_are_of_one_exchange", SharesItsKeys, PAIR, ("again",)),
     ("exchanges_end", CountsAll, TRIO, ()),
-    ("exchanges_end", WaitsForTheDead, PAIR, ("retry",)),
     ("deadlock_freedom", WaitsForTheDead, PAIR, ("retry",)),
 )
 # fmt: on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trystate.model.groups import files
 from trystate.model.groups.files import Files
-from trystate.property_tests.support.mutants import altered, wrong
+from trystate.property_tests.support.mutants import wrong
 from trystate.property_tests.support.pinned import model_tests, of_plan
 
 # A process that opens the file does not check whether its users still live.
@@ -19,12 +19,6 @@ NeverDeletes = wrong("NeverDeletes", files.Mended, is_last=lambda self, s: False
 WaitsForTheLock = wrong("WaitsForTheLock", files.Mended, lock_times_out=None)
 
 
-# A writer reports success before its record is in the file.
-ForgetsItsRecord = altered(
-    "ForgetsItsRecord", files.Mended, "write", "ite(s.torn, s.address[process], Address.NEW)", "s.address[process]"
-)
-
-
 # fmt: off
 MUTANTS = (
     ("one_writes_at_a_time", wrong("TakesAnyLock", files.Mended, is_free=lambda self, s: True), "process=2", ()),
@@ -33,7 +27,6 @@ MUTANTS = (
     ("half_a_record_stops_nobody", wrong("ReadsHalves", files.Mended, may_not_read=Files.may_not_read), "process=2",
      ("die",)),
     ("operations_end", WaitsForTheLock, "process=2", ("stop",)),
-    ("operations_end", ForgetsItsRecord, "process=2", ()),
     ("deadlock_freedom", WaitsForTheLock, "process=2", ("stop",)),
 )
 # fmt: on

@@ -21,7 +21,6 @@ pytest.importorskip("torch", reason="the groups are torch's")
 from trystate.impl.store import group_ranks
 from trystate.property_tests.adapters.torch_store.isolated import Child, silence
 from trystate.property_tests.adapters.torch_store.server import TorchServer
-from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rpc.worlds import eventually
 from trystate.store import GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
@@ -29,21 +28,17 @@ RANKS, SECONDS = 4, 60.0
 PAIRS = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
 
 
-def _member(line: Connection, port: int, rank: int, url: bool) -> None:
+def _member(line: Connection, port: int, rank: int) -> None:
     """On request, create the group of this rank's pair, and sum ten to the power of the rank over it."""
     import torch
     import torch.distributed as dist
 
-    silence()
-    given: dict[str, Any] = {"rank": rank, "world_size": RANKS, "timeout": timedelta(seconds=SECONDS)}
-    if url:
-        from trystate import rendezvous
+    from trystate import rendezvous
 
-        rendezvous.register()
-        given["init_method"] = f"trystate-tcp://127.0.0.1:{port}?hosted=0"
-    else:
-        given["store"] = TCPStore("127.0.0.1", port)
-    dist.init_process_group("gloo", **given)
+    silence()
+    rendezvous.register()
+    url, limit = f"trystate-tcp://127.0.0.1:{port}?hosted=0", timedelta(seconds=SECONDS)
+    dist.init_process_group("gloo", url, rank=rank, world_size=RANKS, timeout=limit)
     line.send("joined")
     line.recv()
     try:
@@ -59,17 +54,16 @@ def _member(line: Connection, port: int, rank: int, url: bool) -> None:
 
 
 @contextlib.contextmanager
-def members(server: TCPStoreServer, url: bool) -> Iterator[list[Child]]:
+def members(server: TCPStoreServer) -> Iterator[list[Child]]:
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(_member, server.port, rank, url)) for rank in range(RANKS)]
+        children = [stack.enter_context(Child(_member, server.port, rank)) for rank in range(RANKS)]
         assert [child.hear(SECONDS) for child in children] == ["joined"] * RANKS
         yield children
 
 
-@pytest.mark.parametrize("url", [True, False] if NIGHTLY else [True])
-def test_of_two_groups_of_one_name_the_later_raises_and_names_both(url: bool) -> None:
+def test_of_two_groups_of_one_name_the_later_raises_and_names_both() -> None:
     """Rank 0 has written its address for {0, 1}. Rank 3 of {2, 3} would read it and give its own address to rank 0."""
-    with TCPStoreServer() as server, members(server, url) as children, TCPStore("127.0.0.1", server.port) as look:
+    with TCPStoreServer() as server, members(server) as children, TCPStore("127.0.0.1", server.port) as look:
         children[0].tell("make")
         assert eventually(lambda: any(key.endswith("//1//cpu//0/0") for key in look.list_keys()))
         for rank in (3, 2):

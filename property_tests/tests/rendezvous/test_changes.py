@@ -8,18 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, natural
 from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings, tokens
-
-OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)
 
 
 def complete(*ks: int, agreed: Settings | None = None) -> State:
@@ -50,19 +45,7 @@ def test_a_cause_names_some_nodes_and_counts_the_others() -> None:
     assert closed is not None and len(closed.reason) == REASON_LENGTH_MAX
 
 
-def test_the_order_of_ranks_counts_as_people_do_and_takes_any_address() -> None:
-    def at(address: str, pid: int = 1) -> Participant:
-        return replace(participant(0), node=replace(participant(0).node, address=address, pid=pid))
-
-    names = ["", "10.0.0.2", "10.0.0.10", "node", "node2", "node2a", "node10", "²", "²²"]
-    everybody: list[Any] = [at(name) for name in reversed(names)]
-    assert [p.node.address for p in sorted(everybody, key=lambda p: p.node.order)] == [
-        "", "node", "node2", "node2a", "node10", "²", "²²", "10.0.0.2", "10.0.0.10",
-    ]  # fmt: skip
-    assert sorted([at("a", 2), at("a", 1)], key=lambda p: p.node.order)[0].node.pid == 1
-
-
-def causes_and_ends() -> None:
+def test_a_replaced_round_has_its_cause_and_a_last_loss_closes() -> None:
     """Each replaced round has its cause; without a restart left, the loss of a member closes the rendezvous."""
     state, me = complete(0, 1), participant(0)
     for then, why in (
@@ -95,28 +78,6 @@ def causes_and_ends() -> None:
     assert changed("mark_closed", None, me, "over").closed is not None
 
 
-def spares_and_drained_nodes() -> None:
-    """A spare takes the seat of a member, or of a drained node that was expected; other nodes leave it where it is."""
-    full = changed("add_to_redundancy_list", complete(0, 1, agreed=settings(2, 2)), participant(2))
-    marked = changed("drain", full, OPERATOR, participant(1).node)
-    waiting = changed("add_to_wait_list", complete(0, 1, agreed=settings(2, 4)), participant(3))
-    beside = changed("drain", changed("add_to_wait_list", waiting, participant(2)), OPERATOR, participant(3).node)
-    open_ = replace(full, complete=False, participants=full.participants[:1], expected=full.participants[1:])
-    for state, gone, members in (
-        (full, 1, ["token-2"]), (marked, 1, ["token-2"]), (open_, 1, ["token-0"]), (beside, 3, ["token-0", "token-1"]),
-    ):  # fmt: skip
-        assert tokens(changed("withdraw", state, participant(gone)).participants) == members
-        assert tokens(changed("expel", state, participant(0), [f"token-{gone}"]).participants) == members
-
-
-WORDS = (causes_and_ends, spares_and_drained_nodes)
-
-
-@pytest.mark.parametrize("claim", WORDS, ids=lambda claim: claim.__name__)
-def test_a_change_does_what_is_said_of_it(claim: Any) -> None:
-    claim()
-
-
 def reference(text: str) -> tuple[tuple[int, int, str], ...]:
     parts = re.split(r"(\d+)", text)
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
@@ -134,16 +95,3 @@ def test_keys_of_bytes_sort_like_texts_and_numbers(names: list[str], one: int, t
     listed = [Participant(Node(a, pid, 0, "t"), "", 0, 0, b) for a, b in product(names, names) for pid in (one, two)]
     whole = sorted(listed, key=lambda p: (reference(p.rank_key), reference(p.node.address), p.node.pid))
     assert sorted(listed, key=lambda p: p.order) == whole
-
-
-def test_a_table_has_the_lists_and_the_counts_of_its_value() -> None:
-    state = replace(
-        complete(2, 0, 1, agreed=settings(2, 6)), expected=(participant(3),), waiting=(participant(4),),
-        spares=(participant(5),), done=("token-1",), draining=("token-3",),
-    )  # fmt: skip
-    table = Table.of(state)
-    assert table.frozen() == state and table.ranks == {"token-0": 0, "token-1": 1, "token-2": 2}
-    assert (table.seats, table.size, [*table.listed()]) == (state.seats, 6, [*state.listed()])
-    for k in range(7):
-        token = f"token-{k}"
-        assert (table.find(token), table.membership(token)) == (state.find(token), state.membership(token))

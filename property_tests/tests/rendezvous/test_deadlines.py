@@ -121,8 +121,6 @@ LATE = "if time.monotonic() > deadline:"
 # fmt: off
 BROKEN_TORCH: dict[str, Mutant] = {
     "the timer takes no lock": rewritten(HANDLER._keep_alive, "with self._heartbeat_lock:", "if True:"),
-    "set_closed takes no lock": rewritten(HANDLER.set_closed, "with self._heartbeat_lock:", "if True:"),
-    "num_nodes_waiting takes no lock": rewritten(HANDLER.num_nodes_waiting, "with self._heartbeat_lock:", "if True:"),
     "next_rendezvous lets the timer run": rewritten(HANDLER.next_rendezvous, "self._stop_heartbeats()", "pass"),
     "a close is never late": rewritten(dr._RendezvousCloseOp.__call__, LATE, "if False:"),
     "a heartbeat that is late raises": rewritten(HANDLER._keep_alive, "except RendezvousError", "except KeyError"),

@@ -1,9 +1,9 @@
-"""The driver of an engine: the holder of the state, `run` with its limits, and the thread of the heartbeats."""
+"""The driver of an engine: the pauses of an engine, the holder of the state, and the thread of the heartbeats."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -12,12 +12,10 @@ import pytest
 
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive, run
-from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.engine import (
     BACKOFF_ATTEMPTS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
-    Effect,
     Engine,
     Joined,
     Seen,
@@ -28,7 +26,6 @@ from trystate.impl.rendezvous.engine import (
 from trystate.impl.rendezvous.errors import (
     RendezvousConnectionError,
     RendezvousStateError,
-    RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
 from trystate.impl.rendezvous.state_holder import StateHolder
@@ -111,16 +108,6 @@ def test_the_clock_of_a_lease_continues_while_the_machine_is_suspended(
     made.close()
 
 
-def test_a_write_over_what_was_seen_is_won_and_over_anything_else_lost(store: HashStore, holder: StateHolder) -> None:
-    other = StateHolder(StoreBackend(store, "job"))
-    assert other.perform(Sync()).state is None
-    assert written(holder, writer="me").won
-    assert not other.perform(Write(state(writer="them"))).won
-    assert other.perform(Sync()).state == state(writer="me")
-    assert other.perform(Write(state(writer="them", version=1))).won
-    other.close()
-
-
 def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHolder) -> None:
     def told() -> list[bool]:
         return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
@@ -133,36 +120,6 @@ def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHol
     assert not other.perform(Write(state(revision=2))).won
     assert told() == [False, True, False]
     other.close()
-
-
-@pytest.mark.parametrize("found", [b"", b"\x80\x04.", b"{}", b"[" * 100_000])
-def test_a_foreign_value_is_refused_and_not_touched(store: HashStore, holder: StateHolder, found: bytes) -> None:
-    written(holder)
-    store.set(KEY, found)
-    with pytest.raises(RendezvousStateError):
-        holder.perform(Sync())
-    assert not holder.perform(Write(state(version=1))).won
-    assert store.get(KEY) == found
-    store.set(KEY, encode(state(version=9)))
-    assert holder.perform(Sync()).state == state(version=9)
-
-
-# ---- run
-
-
-def reading() -> Generator[Effect, Seen, Seen]:
-    return (yield Sync())
-
-
-def test_a_request_that_takes_too_long_ends(holder: StateHolder) -> None:
-    def endless() -> Generator[Effect, Seen, None]:
-        while True:
-            yield Sync(0.01)
-
-    began = time.monotonic()
-    with pytest.raises(RendezvousTimeoutError, match="close_timeout"):
-        run(endless(), holder, outage_seconds_max=1.0, timeout_seconds=0.2)
-    assert 0.2 <= time.monotonic() - began < 5.0
 
 
 # ---- the thread that beats

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trystate.impl.rendezvous import encoding
 from trystate.impl.rendezvous.command import Command
 from trystate.impl.rendezvous.encoding import (
     FIELDS,
@@ -198,7 +197,6 @@ def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
 A, B, C = (["n", 1, 0, name, "h", 1, 0, ""] for name in "abc")
 RUNS = ["", "", 0]
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("a node is listed twice", {"participants": [A, A]}),
     ("a node is listed twice", {"participants": [A, B], "waiting": [B]}),
     ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("more participants than max_nodes=2", {
@@ -208,20 +206,13 @@ RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("has an expected node", {"expected": [C]}),
     ("fewer participants than min_nodes", {"participants": [A]}),
     ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, B[:7]]}),
-    ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, [*B, 0]]}),
-    ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, [*B[:7], [0]]]}),
     ("settings has 8 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
-    ("settings has 10 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, 0, RUNS]}),
-    ("settings has 0 parts, not 9", {"settings": []}),
     ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS[:2]]}),
-    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, [*RUNS, 0]]}),
     ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("closed has 2 parts, not 3", {"closed": ["", ""]}),
-    ("closed has 4 parts, not 3", {"closed": [""] * 4}),
     ("draining has a node twice", {"draining": ["token-2", "token-2"]}),
     ("a participant", {"draining": ["token-0"]}),
     ("or one that is not listed", {"draining": ["token-2", "token-9"]}),
-    ("draining is 2, not a text", {"draining": [2]}),
     ("port is 65536", {"participants": [A, [*B[:5], 65536, 0, ""]]}),
     ("has the fields", {"more": 1}),
 )  # fmt: skip
@@ -259,26 +250,10 @@ def test_a_state_of_the_last_version_is_read_from_a_record_alone() -> None:
         decode(OLD, recorded=True)
 
 
-def test_a_missing_field_is_refused() -> None:
-    whole = json.loads(encode(sample()))
-    for name in FIELDS:
-        assert refused(json.dumps({k: v for k, v in whole.items() if k != name}).encode()), name
-
-
 def test_a_truncated_state_is_refused_at_every_byte() -> None:
     data = encode(sample())
     assert not refused(data)
     assert all(refused(data[:k]) for k in range(len(data)))
-
-
-def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.lists(inner, max_size=8) | st.dictionaries(st.sampled_from(FIELDS), inner)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3) | st.integers(), containers))
-def test_other_json_is_refused(value: Any) -> None:
-    assert refused(json.dumps(value).encode())
-    assert refused(json.dumps({"format": encoding.FORMAT, "more": value}).encode())
 
 
 @given(st.integers(0, 10**6), st.binary(min_size=0, max_size=3), st.integers(0, 3))

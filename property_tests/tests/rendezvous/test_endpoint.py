@@ -204,7 +204,6 @@ def test_a_wrong_endpoint_is_refused(where: str) -> None:
         ("fd00::5", "write [fd00::5]:7"),
         ("::1:29415", "write [::1]:29415"),
         ("1:2:3:4:5:6:7:8", "write [1:2:3:4:5:6:7:8]:7"),
-        ("::ffff:127.0.0.1", "write [::ffff:127.0.0.1]:7"),
     ],
 )
 def test_an_address_is_read_and_a_bare_ipv6_address_names_brackets(text: str, found: object) -> None:

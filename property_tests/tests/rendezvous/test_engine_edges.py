@@ -113,8 +113,6 @@ MUTANTS: dict[str, Mutant] = {
     "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
     "ranks ignore the keys": rewritten(
         Table._complete, "key=self._orders.__getitem__", "key=lambda token: self.participants[token].node.order"),
-    "no sorting": rewritten(
-        Table._complete, "sorted(self.participants, key=self._orders.__getitem__)", "[*self.participants]"),
     "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
     "nobody moves up": replaced(Table, "_promote", lambda self, seated: None),
     "no new call": rewritten(Table._committed, "self.calling and not calling", "False"),
@@ -127,7 +125,7 @@ MUTANTS: dict[str, Mutant] = {
         Table.withdraw, "member or frees", "member"),
 }
 SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant shows
-    "no sorting": ("3 2:3",), "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
+    "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
     "ranks ignore the keys": ("2 2:2", "rank_key"), "keys are sorted as texts": ("2 2:2", "rank_key"),
     "newcomers are taken in at once": ("2 1:2", "scale_up_interval"), "expels no node": ("2 1:2", "crash"),
     "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),

@@ -17,7 +17,6 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 
 from trystate.impl.rendezvous import hosting as runtime
 from trystate.impl.rendezvous.engine import Engine
-from trystate.impl.rendezvous.observer import Observer
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import after
 from trystate.model.language.systems import State
@@ -98,9 +97,7 @@ def without_reasons(reset: Any) -> Any:
 
 
 @pytest.mark.parametrize(("edition", "mutant"), [
-    (Jobs.TORCH, replaced(dr, "_remove_participant_epilogue", lambda *_: None)),
     (Jobs.TORCH, replaced(dr._RendezvousCloseOp, "__call__", lambda *_: dr._Action.FINISH)),
-    (Jobs.TRYSTATE, replaced(Observer, "watched", lambda *_: ())),
     (Jobs.TRYSTATE, wrapped(Engine, "close", lambda inner: partialmethod(inner, anyway=True))),
     needing(Jobs.NVRX, wrapped(jobs.NvrxJobs, "reset", without_reasons)),
 ])  # fmt: skip

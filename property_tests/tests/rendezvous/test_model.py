@@ -11,12 +11,10 @@ from trystate.model.checker.expectations import covered_with
 from trystate.model.checker.walks import after
 from trystate.model.errors import UsageError
 from trystate.model.language.expressions import Expr
-from trystate.model.language.transitions import Kind
 from trystate.model.rendezvous import Edition, Ours, Rendezvous
 from trystate.model.rendezvous.detail import OursInDetail
 from trystate.model.rendezvous.findings import CLOCKS, EVERY_FAULT
 from trystate.model.rendezvous.holder import Holders
-from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.mutants import wrong
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import (
@@ -61,20 +59,6 @@ def test_no_step_and_no_property_reads_a_clock() -> None:
     assert "clock_behind" not in set[str]().union(*map(reads, (*steps, *asked, *machines, system.terminal)))
     torchs = Rendezvous(edition=Edition.TORCH)
     assert "clock_behind" in set[str]().union(*(reads(t.guard) for t in torchs.transitions))
-
-
-AGENT = {
-    "start_workers", "restart_workers", "return_as_master", "return_with_cached_master", "return_to_connect", "connect",
-    "assertion_error", "leave_unhealthy", "stand_by",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("edition", Edition)
-def test_a_step_has_the_name_of_the_action_that_it_decides(edition: Edition) -> None:
-    """If several operators decide the action, the name begins with `exit_` or `close_`."""
-    decided = {one.name.lower().replace("mark_rendezvous_", "mark_") for one in (*Action, *Raised)}
-    steps = {t.name for t in Rendezvous(edition=edition).transitions if t.kind is Kind.PROTOCOL} - AGENT
-    assert {name.removeprefix("exit_").removeprefix("close_") for name in steps} <= decided
 
 
 def test_the_finer_system_has_only_the_editions_that_it_takes_apart() -> None:

@@ -15,22 +15,6 @@ SLOW, FAST = 0.99, 1.01
 AGREED = Settings(1, 3, keep_alive_interval=1.0, keep_alive_max_attempt=3)
 
 
-def questions_and_answers() -> None:
-    """Silence counts from an answer to a question, and a lease from the sending of a heartbeat."""
-    here = State("life", AGREED, complete=True, participants=(participant(1), participant(2)))
-    observer = Observer("token-2")
-    for sent, now in ((0.0, 0.4), (1.0, 1.4), (2.0, 2.4), (3.3, 3.4), (3.4, 3.5)):
-        assert not observer.silent(AGREED)
-        observer.look(here, now, Beaten(sent, {"token-1": b"7"}))
-    assert observer.silent(AGREED) == {"token-1"}
-    lease = Lease(AGREED)
-    lease.confirm(0.0)
-    lease.extend(1.0, 1.4)
-    assert lease.next_beat == 2.0
-    lease.extend(1.5, 3.5)
-    assert not lease.holds(3.5)
-
-
 def lives_of_the_store() -> None:
     """Another life of the state, and a node that was not watched for a while, begin a new window."""
     here, both = State("life", AGREED, complete=True, participants=(participant(1), participant(2))), {"token-1": b"7"}
@@ -62,7 +46,7 @@ def ring() -> None:
     assert len(observer.watched(state)) == 3
 
 
-DIRECTED = (questions_and_answers, lives_of_the_store, ring)
+DIRECTED = (lives_of_the_store, ring)
 
 
 @pytest.mark.parametrize("claim", DIRECTED, ids=lambda claim: claim.__name__)

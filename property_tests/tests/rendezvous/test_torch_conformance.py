@@ -66,13 +66,6 @@ def test_torch_takes_every_edge_under_a_fault(low: int, high: int, fault: str) -
 CONTEXT = Context((Membership.OUTSIDE,) * 4, "fresh", False, True, "no last call", "in time", (2, 3))
 
 
-def test_a_disagreement_names_the_context_and_both_answers() -> None:
-    seen = Observed(("closed", "late"), 1, {(True, False): {Action.SYNC: CONTEXT, "raises KeyError": CONTEXT}})
-    said = f"close: {CONTEXT}: row 1 says FINISH, "
-    assert str(CONTEXT) == "nodes [OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE] of 2:3 closed; fresh; no last call; in time"
-    assert compare(TORCH["close"], seen).disagreements == (f"{said}torch SYNC", f"{said}torch raises KeyError")
-
-
 def test_a_context_that_was_declared_impossible_is_a_disagreement() -> None:
     table = TORCH["join"]
     atoms = tuple(a.name for a in table.atoms)

@@ -12,7 +12,6 @@ from trystate.model.checker.explicit.graph import Explored
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition
-from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare, observe
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
@@ -44,7 +43,6 @@ EXECUTOR_MUTANTS: dict[str, tuple[Any, ...]] = {
     "an emptied round is not replaced": (dr._remove_participant_epilogue, "state.round += 1",
         "pass", 2, ("worker_failure",)),
     "closing does nothing": (EXECUTOR._mark_rendezvous_closed, "self._state.closed = True", "pass", 2, ("job_end",)),
-    "every write wins": (sim.Backend.set_state, "if (token or 0) == self.version:", "if True:"),
 }
 # fmt: on
 

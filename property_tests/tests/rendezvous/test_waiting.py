@@ -52,10 +52,6 @@ SENTENCES = [
         state(participants=(B, C), complete=True, spares=(A,)),
         "this node is a spare: all 2 seats are taken (hostB, hostC); waiting for one to become free",
     ),
-    (
-        state(participants=(B,), expected=(C,), spares=(A,)),
-        "this node is a spare: all 2 seats are taken (hostB, hostC); waiting for one to become free",
-    ),
     (state(participants=(A, B), complete=True), ""),
     (state(participants=(B,)), ""),
     (state(participants=(B,), expected=(A,)), ""),
