@@ -7,6 +7,7 @@ offenders, and ends with 0 on a signal.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import signal
@@ -289,6 +290,19 @@ def test_a_thread_that_does_not_start_in_time_is_not_waited_for(monkeypatch: pyt
         TCPStoreServer(run_in="thread", start_seconds=0.1)
     held.set()
     assert ended.wait(SECONDS), "it begins too late, and ends at once"
+
+
+def test_a_thread_logs_to_whatever_stands_for_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(text)
+
+    for stream in (io.StringIO(), Broken()):  # without a descriptor, like a notebook's
+        monkeypatch.setattr(sys, "stderr", stream)
+        with TCPStoreServer(run_in="thread") as server, Peer(server.port, validated=False) as bad:
+            bad.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert bad.closed()
+        assert isinstance(stream, Broken) or "trystate store: 127.0.0.1:" in stream.getvalue()
 
 
 def test_lines_of_the_log_that_come_too_fast_are_counted_after_the_others() -> None:
