@@ -9,7 +9,6 @@ from trystate.model.errors import UsageError, unknown
 from trystate.model.language import System
 
 from . import registry
-from .manual import option_help
 
 SYSTEM_HELP = f"{', '.join(registry.SYSTEMS)}, one of their machines, or module:Class"
 SIZES = {"nodes": "node", "min": "min_nodes", "max": "max_nodes"}  # the option, and what a system calls it
@@ -64,13 +63,25 @@ def add_system_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nodes", type=whole, metavar="N", help="number of nodes (default: the system's)")
     group.add_argument("--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)")
     group.add_argument("--max", type=whole, metavar="B", help="most participants of a round (default: the system's)")
-    group.add_argument("--size", action="append", default=[], **option_help("choosing --size"))
+    group.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="any other size of the system, such as rounds=2",
+    )
     group.add_argument(
         "--edition", metavar="E",
         help=f"variant of the protocol: {', '.join(registry.TABLES)} (default: {registry.DEFAULT_EDITION})",
     )  # fmt: skip
-    group.add_argument("--fault", action="extend", nargs="+", default=[], **option_help("choosing --fault"))
-    group.add_argument("--max-faults", type=whole, **option_help("choosing --max-faults"))
+    group.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults to switch on, as NAME or NAME=TIMES; may be repeated (default: none)",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-faults", type=whole, metavar="N",
+        help="at most N faults in a run, of any of these kinds (default: a bound for each kind)",
+    )  # fmt: skip
 
 
 def chosen(args: argparse.Namespace) -> bool:

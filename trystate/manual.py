@@ -1,7 +1,6 @@
-"""The text of `--help` for each command: manual.md has it, with a heading for each command.
+"""The text of `--help` for each command, besides its options: manual.md has it, with a heading for each command.
 
-Below a heading are the description, the examples, and the exit codes with another meaning than usual. At the end are
-the texts of options that are longer than a line; the others are in the commands' modules.
+Below a heading are the description, the examples, and the exit codes with another meaning than usual.
 """
 
 from __future__ import annotations
@@ -48,20 +47,11 @@ def _page(heading: str, text: str) -> Page:
     )
 
 
-_TEXT = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
-_, _TOP, *_PAGES, _LIMITS, _OPTIONS = re.split(r"^# ", _TEXT, flags=re.M)
+_, _TOP, *_PAGES, _LIMITS = re.split(r"^# ", Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), flags=re.M)
 TOP = _page(*_TOP.split("\n", 1))
 PAGES = {text.partition(":")[0]: _page(*text.split("\n", 1)) for text in _PAGES}
-OPTIONS = _listed(_OPTIONS.split("\n", 1)[1])
 LIMITS = _listed(_LIMITS.split("\n", 1)[1])
 """Of a store's server: the field of `Limits`, and its help; impl/store/limits.py has the reasons."""
-
-
-def option_help(name: str) -> dict[str, Any]:
-    """The arguments `help` and `metavar` of an option, by the module of its command and its last name."""
-    (head,) = (head for head in OPTIONS if f"{head} ".startswith(f"{name} "))
-    metavar = head.removeprefix(name).strip()
-    return {"help": OPTIONS[head], **({"metavar": metavar} if metavar else {})}
 
 
 def add_page(commands: argparse._SubParsersAction[Any], word: str, name: str) -> argparse.ArgumentParser:

@@ -30,7 +30,6 @@ from trystate.search.plans import showcase
 from .. import registry
 from ..choosing import add_system_options, build, chosen
 from ..exits import Exit
-from ..manual import option_help
 from ..outputs import make_folder, writing
 from ..progress import Reporter
 from ..report.results import plural
@@ -54,11 +53,34 @@ class Chosen:
 
 
 def diagram_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("names", nargs="*", **option_help("diagram names"))
-    p.add_argument("--witness", **option_help("diagram --witness"))
-    p.add_argument("--check", action="store_true", **option_help("diagram --check"))
-    p.add_argument("--list", action="store_true", **option_help("diagram --list"))
-    p.add_argument("--out", type=Path, **option_help("diagram --out"))
+    p.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="a system, a machine of a system, module:Class, a table, a walk, a graph, a structure, or a finding "
+        "(default: all)",
+    )
+    p.add_argument(
+        "--witness",
+        metavar="PROPERTY",
+        help="draw the shortest run to a state that satisfies this `sometimes`; name the system if several have it",
+    )
+    p.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; name the files that are out of date (exit 1)",
+    )
+    p.add_argument(
+        "--list",
+        action="store_true",
+        help="print the names that can be drawn; with a system, its machines and witnesses",
+    )
+    p.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the files (default: trystate-diagrams; diagrams/generated if it exists and all is drawn)",
+    )
     add_system_options(p)
 
 

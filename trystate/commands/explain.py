@@ -12,7 +12,6 @@ from trystate.model.errors import UsageError
 from trystate.monitor import agents, passes
 
 from ..choosing import positive, whole
-from ..manual import option_help
 from ..outputs import try_file
 from .agents import explain_agents
 from .messages import message
@@ -30,18 +29,42 @@ def _nnodes(text: str) -> tuple[int, int]:
 
 
 def explain_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("files", nargs="*", type=Path, **option_help("explain files"))
-    p.add_argument("--message", **option_help("explain --message"))
+    p.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a record of `trystate store serve --record FILE`, or records of backward passes",
+    )
+    p.add_argument(
+        "--message",
+        metavar="TEXT",
+        help="explain a message that a job on torch printed: its text, the path of a log, or - for standard input",
+    )
     p.add_argument("--rdzv-id", metavar="ID", help="explain only this rendezvous (default: each one in the record)")
-    p.add_argument("--steps", action="store_true", **option_help("explain --steps"))
+    p.add_argument(
+        "--steps", action="store_true", help="show each step of the model, and properties that fail for a moment"
+    )
     p.add_argument("--json", action="store_true", help="print everything as JSON")
     p.add_argument("--diagram", type=Path, metavar="SVG", help="draw the run as a sequence into this file")
     p.add_argument("--html", type=Path, metavar="FILE", help="write the run as a page that plays it step by step")
     group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
     group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
-    group.add_argument("--edition", choices=("TORCH", "TORCH_2_12"), **option_help("explain --edition"))
-    group.add_argument("--keep-alive-interval", type=positive, **option_help("explain --keep-alive-interval"))
-    group.add_argument("--keep-alive-max-attempt", type=whole, **option_help("explain --keep-alive-max-attempt"))
+    group.add_argument(
+        "--edition", choices=("TORCH", "TORCH_2_12"), help="torch 2.13 and later, or 2.5 to 2.12 (default: TORCH)"
+    )
+    group.add_argument(
+        "--keep-alive-interval",
+        type=positive,
+        metavar="S",
+        help="seconds between two heartbeats, as in --rdzv-conf (default: from the record)",
+    )
+    group.add_argument(
+        "--keep-alive-max-attempt",
+        type=whole,
+        metavar="N",
+        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: from the record)",
+    )
 
 
 def explain(args: argparse.Namespace) -> int:

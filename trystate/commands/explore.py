@@ -20,7 +20,6 @@ from trystate.search.machine import decide
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
 from ..exits import Exit
-from ..manual import option_help
 from ..outputs import try_file
 from ..progress import Reporter
 from ..report.results import plural
@@ -50,9 +49,14 @@ def explore_options(p: argparse.ArgumentParser) -> None:
     add_system_options(p)
     p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first and load its run")
     p.add_argument("--walk", metavar="STEPS", help="take these steps first, such as 'exit_finish(0) crash(1)'")
-    p.add_argument("--initial", type=natural, default=0, **option_help("explore --initial"))
+    p.add_argument(
+        "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
+    )
     p.add_argument("--lines", action="store_true", help=argparse.SUPPRESS)  # from 0.1, which also had a screen
-    p.add_argument("--web", nargs="?", type=Path, const=Path("trystate-explore.html"), **option_help("explore --web"))
+    p.add_argument(
+        "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
+        help="walk in the browser: write a page and open it (default: %(const)s)",
+    )  # fmt: skip
 
 
 def explore(args: argparse.Namespace) -> int:

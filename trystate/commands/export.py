@@ -21,7 +21,6 @@ from trystate.search.machine import decide
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given
 from ..exits import Exit
-from ..manual import option_help
 from ..outputs import make_folder, try_file, write_text
 from ..progress import Reporter
 from ..report.itf import itf_trace
@@ -34,9 +33,20 @@ MODULE = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 def export_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
-    p.add_argument("--to", choices=("promela", "tla", "smt2", "itf"), required=True, **option_help("export --to"))
+    p.add_argument(
+        "--to",
+        choices=("promela", "tla", "smt2", "itf"),
+        required=True,
+        help="a model for Spin or TLC, the questions of the proof, or the run of a property",
+    )
     p.add_argument("--out", type=Path, metavar="FILE", help="output file; for smt2 a folder (default: standard output)")
-    p.add_argument("--property", action="append", default=[], **option_help("export --property"))
+    p.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="export only this property; may be repeated, except for itf (default: all; of liveness only for tla)",
+    )
     add_system_options(p)
 
 

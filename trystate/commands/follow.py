@@ -16,7 +16,6 @@ from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given
 from ..exits import Exit
 from ..following import Following
-from ..manual import option_help
 from ..progress import Reporter
 from ..report.results import plural
 
@@ -27,8 +26,14 @@ LABELS_SHOWN = 40  # steps of the run that is printed: the last ones
 def follow_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     p.add_argument("log", metavar="LOG", help="the file with one JSON value on each line, or - for standard input")
-    p.add_argument("--hidden", action="extend", nargs="+", default=[], **option_help("follow --hidden"))
-    p.add_argument("--map", **option_help("follow --map"))
+    p.add_argument(
+        "--hidden", action="extend", nargs="+", default=[], metavar="STEP",
+        help="steps that the log does not have; each may happen before any event",
+    )  # fmt: skip
+    p.add_argument(
+        "--map", metavar="MODULE:FUNCTION",
+        help="a function from the value of a line to an event, a list of events, or None",
+    )  # fmt: skip
     add_system_options(p)
 
 

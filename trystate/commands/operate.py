@@ -19,7 +19,6 @@ from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..choosing import positive, tls_option
 from ..exits import Exit
-from ..manual import option_help
 from ..report.results import plural
 
 OBSERVE_SECONDS_MAX = 60.0  # the same as in monitor/status.py, which cannot be loaded without torch
@@ -39,7 +38,12 @@ def _job(p: argparse.ArgumentParser, *, needs_id: bool = True) -> None:
     p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
     more = "" if needs_id else " (default: list each job of the store in a line)"
     p.add_argument("--rdzv-id", required=needs_id, metavar="JOB", help=f"the id of the job{more}")
-    p.add_argument("--secret-file", type=Path, **option_help("operate --secret-file"))
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the file of the endpoint's secret, as secret_file in --rdzv-conf (default: none)",
+    )
     tls_option(p)
 
 

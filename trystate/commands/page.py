@@ -15,7 +15,6 @@ from trystate.search.processes import Processes
 
 from .. import registry
 from ..exits import Exit
-from ..manual import option_help
 from ..outputs import try_file
 from ..progress import Reporter
 from ..report.files import JSON
@@ -28,7 +27,10 @@ REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
 
 def page_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("out", type=Path, metavar="OUT.html", help="the page to write; it needs no other file or network")
-    p.add_argument("--report", type=Path, dest="of", **option_help("page --report"))
+    p.add_argument(
+        "--report", type=Path, metavar="DIR", dest="of",
+        help="show this report of `trystate verify` (default: search the small plan now)",
+    )  # fmt: skip
     add_search_options(p.add_argument_group("how to search, without --report"))
     p.set_defaults(spill=None)
 

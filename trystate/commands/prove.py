@@ -18,7 +18,6 @@ from trystate.model.prover.sizes import any_size, constants, fault_names, lemma_
 from .. import registry
 from ..choosing import SYSTEM_HELP, edition, positive
 from ..exits import Exit
-from ..manual import option_help
 from ..progress import Reporter
 from ..report.results import plural
 
@@ -26,10 +25,19 @@ from ..report.results import plural
 def prove_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     p.add_argument("--edition", metavar="E", help="variant of the protocol (default: the one that has lemmas)")
-    p.add_argument("--fault", action="extend", nargs="+", default=[], **option_help("prove --fault"))
-    p.add_argument("--only", action="append", default=[], **option_help("prove --only"))
+    p.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults that may happen, each any number of times, or none (default: all faults of the edition)",
+    )  # fmt: skip
+    p.add_argument(
+        "--only", action="append", default=[], metavar="PROPERTY",
+        help="prove only this property, and assume all others; may be repeated",
+    )  # fmt: skip
     p.add_argument("--with", dest="second", choices=("cvc5",), help="send each question to a second solver too")
-    p.add_argument("--max-seconds", type=positive, default=600.0, **option_help("prove --max-seconds"))
+    p.add_argument(
+        "--max-seconds", type=positive, default=600.0, metavar="S",
+        help="stop after S seconds; the rest is not decided (default: %(default)g)",
+    )  # fmt: skip
 
 
 def prove(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..exits import Exit
-from ..manual import PAGES, option_help
+from ..manual import PAGES
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -44,10 +44,33 @@ WHEN_UNHEALTHY = ("leave", "spare")  # the two ways of a node that fails its hea
 RENDEZVOUS_OPTIONS = {"rank-key": "KEY", "scale-up-interval": "SECONDS", "record": "FILE"}
 
 
-# The options that torchrun does not have, with their types.
-ADDED_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "no-restart-codes": str, "heartbeat-limit": float, "heartbeat-start": float, "heartbeat-file": str,
-    "signals-to-forward": str, "metrics": int, "health-check": str, "health-timeout": float, "health-failed": str,
+class Option(NamedTuple):
+    """An option that torchrun does not have."""
+
+    kind: Callable[[str], Any]
+    metavar: str
+    help: str
+
+
+ADDED_OPTIONS = {
+    "no-restart-codes": Option(str, "CODES", "exit codes, such as 2,64: a worker that ends with one of them ends the "
+        "job, even if restarts are left"),
+    "heartbeat-limit": Option(float, "SECONDS", "a worker that sends no heartbeat for SECONDS after its last one is "
+        "killed, after its stacks are written; this counts as its failure. To send one, call "
+        "trystate.agent.heartbeat(), or touch the file in TRYSTATE_HEARTBEAT_FILE"),
+    "heartbeat-start": Option(float, "SECONDS", "the same limit from a worker's start to its first heartbeat "
+        "(default: no limit)"),
+    "heartbeat-file": Option(str, "PATH", "the heartbeat file of the worker with local rank N is PATH.N "
+        "(default: a file in a new folder)"),
+    "signals-to-forward": Option(str, "SIGNALS", "signals, such as SIGUSR1,SIGUSR2, that this agent forwards to its "
+        "workers while the job continues; Slurm sends one with --signal=USR1@60"),
+    "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
+        "prometheus-client (pip install 'trystate[metrics]')"),
+    "health-check": Option(str, "CMD", "a command for /bin/sh that runs each time before this node joins a round; the "
+        "others stop their workers at once and complete no round before it has ended. Exit code 0: the node is fit"),
+    "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after SECONDS (default: 60)"),
+    "health-failed": Option(str, "leave|spare", "the effect of a failure: leave (the default) ends this node with "
+        "the command's output; spare lets it stand by and join when a later check passes"),
 }  # fmt: skip
 
 
@@ -160,14 +183,16 @@ def parser() -> argparse.ArgumentParser:
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
     for action in found._actions:
         action.help = HELP_OF_TORCHRUNS.get(action.dest, action.help)
-    seconds = torch_release.SHUTDOWN_SECONDS
-    _add_if_absent(found, "shutdown-timeout", type=int, default=seconds, **option_help("run --shutdown-timeout"))
+    _add_if_absent(
+        found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
+        help="seconds that the workers have to end before they are killed",
+    )  # fmt: skip
     from trystate.impl.rendezvous.options import KNOWN
 
     for option, shown in RENDEZVOUS_OPTIONS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
-    for name, kind in ADDED_OPTIONS.items():
-        _add_if_absent(found, name, type=kind, **option_help(f"run --{name}"))
+    for name, of in ADDED_OPTIONS.items():
+        _add_if_absent(found, name, type=of.kind, metavar=of.metavar, help=of.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)

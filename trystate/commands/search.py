@@ -19,7 +19,6 @@ from trystate.search.machine import SearchOptions
 
 from ..choosing import SYSTEM_HELP, add_system_options, positive
 from ..exits import Exit
-from ..manual import option_help
 from ..progress import Reporter
 from ..report.files import Places
 from ..report.results import Results, plural
@@ -33,8 +32,15 @@ def search_options(p: argparse.ArgumentParser) -> None:
     add_expectations(p)
     add_system_options(p)
     group = p.add_argument_group("how to search")
-    group.add_argument("--timeout", type=positive, default=300.0, **option_help("search --timeout"))
-    group.add_argument("--checkpoint", type=Path, dest="spill", **option_help("search --checkpoint"))
+    group.add_argument(
+        "--timeout", type=positive, default=300.0, metavar="S",
+        help="a rank that waits longer for the others treats one as lost and ends (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint", type=Path, dest="spill", metavar="DIR",
+        help="keep the search, and states that do not fit in --max-memory, in this directory, which all hosts share; "
+        "the same command, on any number of ranks, resumes a search that was stopped (default: in memory only)",
+    )  # fmt: skip
     add_symmetry(group)
     add_limits(group, "of each rank: three quarters of what its process can still get, shared by the ranks of its host")
     add_places(p)

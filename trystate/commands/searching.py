@@ -24,7 +24,6 @@ from trystate.search.processes import Processes
 from .. import registry
 from ..choosing import positive, whole
 from ..exits import REPORT_DIRECTORY
-from ..manual import option_help
 from ..progress import Reporter
 from ..report.files import draw, folder
 from ..report.json import trace
@@ -37,22 +36,61 @@ Judge = Callable[[Verdict, Run], Judgement]
 
 
 def add_expectations(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--expect", action="append", default=[], **option_help("searching --expect"))
+    p.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="PROPERTY[=WHY]",
+        help="this property of the system is known to be violated; may be repeated",
+    )
 
 
 def add_places(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = p.add_argument_group("what to write")
-    group.add_argument("--out", type=Path, dest="report", default=REPORT_DIRECTORY, **option_help("searching --out"))
+    group.add_argument(
+        "--out",
+        type=Path,
+        dest="report",
+        default=REPORT_DIRECTORY,
+        metavar="DIR",
+        help="report.json, report.md and the counterexamples (default: %(default)s)",
+    )
     group.add_argument("--json", type=Path, metavar="FILE", help="write report.json to this file as well")
-    group.add_argument("--junit", type=Path, **option_help("searching --junit"))
+    group.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write JUnit XML, a test case for each run and property"
+    )
     return group
 
 
 def add_search_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--jobs", type=whole, default=available_cores(), **option_help("searching --jobs"))
-    group.add_argument("--cores", type=whole, **option_help("searching --cores"))
-    group.add_argument("--device", default=CPU, **option_help("searching --device"))
-    group.add_argument("--engine", default="auto", **option_help("searching --engine"))
+    group.add_argument(
+        "--jobs",
+        type=whole,
+        default=available_cores(),
+        metavar="N",
+        help="number of searches at a time, each in its own process (default: one for each core, %(default)s)",
+    )
+    group.add_argument(
+        "--cores",
+        type=whole,
+        metavar="N",
+        help="number of cores that a large search with the engine explicit uses (default: the machine's cores, shared "
+        "by the searches that run at a time)",
+    )
+    group.add_argument(
+        "--device",
+        default=CPU,
+        metavar="NAME",
+        help="where the engine explicit searches large levels: cpu (with numpy), cuda or cuda:N (a GPU, with torch; "
+        "the searches take turns), torch-cpu (the code of cuda on the processor, for tests) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--engine",
+        default="auto",
+        metavar="NAME",
+        help="auto (explicit while it fits, else symbolic), interpret (the slow reference), explicit "
+        "(breadth-first, with numpy) or symbolic (decision diagrams) (default: %(default)s)",
+    )
     add_symmetry(group)
     add_limits(
         group, "three quarters of what this process can still get, or of what is free on the device; the searches of "
@@ -61,7 +99,13 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_symmetry(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--symmetry", nargs="*", **option_help("searching --symmetry"))
+    group.add_argument(
+        "--symmetry",
+        nargs="*",
+        metavar="INDEX",
+        help="of states that differ only by a permutation of the nodes, visit one; or by permutations of the "
+        "members of these indices; only with the engine explicit, and no `leads to` is then decided (default: off)",
+    )
 
 
 def symmetry_of(args: argparse.Namespace) -> bool | tuple[str, ...]:

@@ -30,7 +30,6 @@ from trystate.search.processes import Processes
 
 from ..choosing import natural, positive, whole
 from ..exits import Exit
-from ..manual import option_help
 from ..outputs import try_file
 from ..progress import Reporter, shown
 from ..report.results import plural
@@ -52,7 +51,9 @@ def simulate_options(p: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seconds", type=positive, metavar="S", help=f"stop after S seconds (default without --seeds: {SECONDS:g})"
     )
-    group.add_argument("--jobs", type=whole, default=available_cores(), **option_help("simulate --jobs"))
+    group.add_argument(
+        "--jobs", type=whole, default=available_cores(), metavar="N", help="processes (default: %(default)s, the cores)"
+    )
     group.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster: local, auto, HOST:PORT, ray://HOST:PORT")
     group.add_argument("--out", type=Path, metavar="DIR", help="keep the campaign here, and continue one that is here")
     group.add_argument("--ledger", type=Path, metavar="FILE", help="add the numbers to this JSON file")

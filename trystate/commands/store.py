@@ -13,7 +13,7 @@ from trystate.impl.store.record.writer import BYTES, FILES
 from trystate.model.errors import UsageError
 
 from ..choosing import port, positive, tls_option, whole
-from ..manual import LIMITS, add_page, option_help
+from ..manual import LIMITS, add_page
 
 
 def store_options(p: argparse.ArgumentParser) -> None:
@@ -24,10 +24,24 @@ def store_options(p: argparse.ArgumentParser) -> None:
 
 def _serve(p: argparse.ArgumentParser) -> None:
     _listening(p)
-    p.add_argument("--secret-file", type=Path, **option_help("store --secret-file"))
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the file of the secret that clients must have; torch's own client has none (default: serve all clients)",
+    )
     tls_option(p)
-    p.add_argument("--data", **option_help("store --data"))
-    p.add_argument("--sync", type=_sync, **option_help("store --sync"))
+    p.add_argument(
+        "--data",
+        metavar="DIR",
+        help="keep the store in this directory, across restarts of the server (default: in memory only)",
+    )
+    p.add_argument(
+        "--sync",
+        type=_sync,
+        metavar="always|S",
+        help="with --data: sync before each answer, or every S seconds (default: always)",
+    )
     _record(p)
     group = p.add_argument_group("limits", "for each peer; a peer that exceeds one is disconnected and logged")
     for field in dataclasses.fields(Limits):
@@ -49,8 +63,15 @@ def _proxy(p: argparse.ArgumentParser) -> None:
 
 
 def _listening(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--host", type=_host, default="127.0.0.1", **option_help("store --host"))
-    p.add_argument("--port", type=port, default=29500, **option_help("store --port"))
+    p.add_argument(
+        "--host",
+        type=_host,
+        default="127.0.0.1",
+        help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
+    )
+    p.add_argument(
+        "--port", type=port, default=29500, metavar="N", help="the port; 0 for any free port (default: %(default)s)"
+    )
 
 
 def _host(text: str) -> str:
@@ -84,7 +105,11 @@ def _record(p: argparse.ArgumentParser, required: bool = False) -> None:
         metavar="FILE",
         help="a file that is new or empty" + ("" if required else " (default: no record)"),
     )
-    group.add_argument("--record-keys", choices=[keys.value for keys in Keys], **option_help("store --record-keys"))
+    group.add_argument(
+        "--record-keys",
+        choices=[keys.value for keys in Keys],
+        help="the keys to record: rendezvous keys, with their states, or all (default: rendezvous)",
+    )
     group.add_argument("--record-values", action="store_true", help="record the values of other keys too")
     group.add_argument(
         "--record-bytes",

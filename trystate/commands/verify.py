@@ -33,7 +33,6 @@ from trystate.search.processes import Processes
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, chosen
-from ..manual import option_help
 from ..progress import Reporter
 from ..report.files import Places
 from ..report.json import results_json
@@ -72,8 +71,19 @@ def verify_options(p: argparse.ArgumentParser) -> None:
     add_system_options(p)
     group = p.add_argument_group("how to search")
     add_search_options(group)
-    group.add_argument("--ray", **option_help("verify --ray"))
-    group.add_argument("--spill", type=Path, **option_help("verify --spill"))
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run searches and comparisons on a Ray cluster: local (on this machine, with --jobs), auto (a cluster "
+        "that runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT (default: in processes)",
+    )
+    group.add_argument(
+        "--spill",
+        type=Path,
+        metavar="DIR",
+        help="for one system: keep the search, and states that do not fit in --max-memory, in this directory; the same "
+        "command resumes a search that was stopped (default: in memory only)",
+    )
     group = add_places(p)
     group.add_argument("--html", type=Path, metavar="FILE", help="write the results as one page: see docs/page.md")
 

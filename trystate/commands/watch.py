@@ -24,7 +24,6 @@ from trystate.model.errors import UnavailableError, UsageError
 
 from ..choosing import port, positive, tls_option, whole
 from ..exits import Exit
-from ..manual import option_help
 
 if TYPE_CHECKING:
     from trystate.monitor.sources import Look
@@ -42,11 +41,14 @@ def watch_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
     p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
     tls_option(p)
-    p.add_argument("--interval", type=positive, default=1.0, **option_help("watch --interval"))
+    p.add_argument(
+        "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
+    )
     p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="stop after S seconds (default: never)")
     group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
     group.add_argument("--metrics", type=port, metavar="PORT", help="serve metrics at http://HOST:PORT/metrics")
-    group.add_argument("--metrics-host", default="127.0.0.1", **option_help("watch --metrics-host"))
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST",
+                       help="listen on this address (default: %(default)s)")  # fmt: skip
     group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
     for option, default, what in (
         ("--keep-alive-interval", 5.0, "between two heartbeats"),
@@ -55,9 +57,8 @@ def watch_options(p: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(option, type=positive, default=default, metavar="S",
                            help=f"seconds {what} (default: %(default)g)")  # fmt: skip
-    group.add_argument(
-        "--keep-alive-max-attempt", type=whole, default=3, **option_help("watch --keep-alive-max-attempt")
-    )
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N",
+                       help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 
 
 def watch(args: argparse.Namespace) -> int:
