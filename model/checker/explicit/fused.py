@@ -17,7 +17,7 @@ from ...language.expressions import TRUE, Expr
 from ..kernel import WatchKey
 from .arrays import leaves_int64
 from .packing import Layout
-from .vectorise import Emitter, Step
+from .vectorise import Emitter, Step, chained
 from .watch_evaluation import Watching
 
 STEPS_MAX = 24  # steps of a kernel: the time to compile a kernel grows faster than its length
@@ -59,7 +59,7 @@ class Scalars(Emitter):
 
     def begin(self, conditions: Sequence[str]) -> None:
         if conditions:
-            self.line(f"if (!({' & '.join(conditions)})) break;")
+            self.line(f"if (!({chained(conditions, '&')})) break;")
 
     def select(self, condition: str, names: Sequence[str]) -> None:
         self.line(f"if (!({condition})) break;")

@@ -23,6 +23,7 @@ from ..kernel import Instance, Kernel
 from .packing import Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
+TERMS_MAX = 100  # operators in a row: Python's compiler calls itself for each, and refuses some thousand
 
 _BYTE, _WORD, _BIG, _BOOL, _CONST = "byte", "word", "big", "bool", "const"
 
@@ -63,7 +64,7 @@ class Emitter:
         if not conditions:
             self.line("rows = every(w0)")
             return
-        self.line(f"rows = flatnonzero({' & '.join(conditions)})")
+        self.line(f"rows = flatnonzero({chained(conditions, '&')})")
         self.line("if not len(rows): return None")
         for w in self.layout.names:
             self.line(f"{w} = take({w}, rows)")
@@ -159,7 +160,7 @@ class Emitter:
         if sum(changes) > 1:
             return f"({self.negation}{self.condition(expr)})"
         texts = [self._text(x.args[0])[0] if self._is_once(x, "not") else self._not_text(x) for x in others]
-        return f"({' | '.join([*self.masked(facts, '!='), *texts])})"
+        return f"({chained([*self.masked(facts, '!='), *texts], '|')})"
 
     def _is_once(self, expr: Expr, *ops: str) -> bool:
         return expr.op in ops and self._uses.get(expr, 0) < 2
@@ -177,7 +178,7 @@ class Emitter:
 
     def _and(self, expr: Expr) -> tuple[str, str]:
         facts, others = self._parted(expr)
-        return f"({' & '.join([*self.masked(facts), *map(self.condition, others)])})", _BOOL
+        return f"({chained([*self.masked(facts), *map(self.condition, others)], '&')})", _BOOL
 
     def _parted(self, expr: Expr) -> tuple[dict[Expr, Expr], list[Expr]]:
         """A conjunction as the cells that it fixes, each once, and the rest."""
@@ -224,6 +225,13 @@ class Emitter:
         if any(is_big(x) for x in (expr, *expr.args)):
             return f"(big({a}) {sign} big({b}))", _BIG
         return f"({a} {sign} {b})", _WORD
+
+
+def chained(texts: Sequence[str], sign: str) -> str:
+    """The texts with an operator between each two, in parentheses by `TERMS_MAX` if they are more."""
+    while len(texts) > TERMS_MAX:
+        texts = [f"({f' {sign} '.join(texts[k : k + TERMS_MAX])})" for k in range(0, len(texts), TERMS_MAX)]
+    return f" {sign} ".join(texts)
 
 
 def fits_int64(low: int, high: int) -> bool:
@@ -349,7 +357,7 @@ class Step:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
             if outside:
                 touched.append("outside")
-            emitter.select(" | ".join(touched), [*after.values(), *(["outside"] if outside else [])])
+            emitter.select(chained(touched, "|"), [*after.values(), *(["outside"] if outside else [])])
         emitter.give([after.get(j, w) for j, w in enumerate(self.layout.names)], outside)
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
@@ -394,10 +402,10 @@ class Step:
         names = {}
         for word in sorted(clear):
             parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
-            emitter.assign(f"v{word}", " | ".join([*parts, *moving.get(word, [])]))
+            emitter.assign(f"v{word}", chained([*parts, *moving.get(word, [])], "|"))
             names[word] = f"v{word}"
         if outside:
-            emitter.assign("outside", " | ".join(outside + ["falses(w0)"] * ({*outside} == {"True"})))
+            emitter.assign("outside", chained(outside + ["falses(w0)"] * ({*outside} == {"True"}), "|"))
         return names, bool(outside)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trystate.model.checker.explicit import codes, packing, storage, visited, workers
+from trystate.model.checker.explicit import codes, packing, storage, vectorise, visited, workers
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Layout
@@ -27,9 +27,13 @@ from trystate.search.cores import Cores
 
 @contextmanager
 def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
-    """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors."""
+    """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors.
+
+    Two operators in a row are the most.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explicit, "CHUNK", chunk)
+        patch.setattr(vectorise, "TERMS_MAX", 2)
         patch.setattr(visited, "PENDING_MIN", 8)
         patch.setattr(workers, "RANGE_MIN", 2)
         patch.setattr(cores, "SLOT_BYTES", slot)

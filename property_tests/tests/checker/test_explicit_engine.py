@@ -20,6 +20,7 @@ from trystate.model.checker.explicit.symmetry import sorting_network
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
+from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, System
 from trystate.property_tests.support.nightly import examples
@@ -158,3 +159,21 @@ def test_the_sorting_network_sorts_every_order(size: int) -> None:
         for a, b in sorting_network(size):
             values[a], values[b] = min(values[a], values[b]), max(values[a], values[b])
         assert values == sorted(values)
+
+
+Crowd = declared(
+    """
+member = index(default=3_500)
+round = integer(0, 2, per=member)
+@transition(each=member)
+def begin(self, s, m): 'The first member begins a round.'; s.when(m == s.member[0], s.round[m] < 2); s.round[m] += 1
+@always()
+def early(self, s): 'All members are in an early round.'; return all_(s.round[m] < 2 for m in s.member)
+""", System, name="Crowd",
+)  # fmt: skip
+
+
+def test_a_condition_may_have_thousands_of_operators() -> None:
+    """Python refuses to compile 3,500 operators in a row."""
+    report = check(Crowd(), engine="explicit", properties=("early",))
+    assert (report.verdict("early").status, report.exploration.distinct) == (Status.VIOLATED, 3)
