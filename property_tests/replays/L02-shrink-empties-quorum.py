@@ -46,6 +46,8 @@ if not CONTROL:
     print("the page of the lighthouse has 0 members")
 both = [answer(call) for call in calls]
 print(f"c has {both[0]}, d has {both[1]}")
+# The managers' requests end after the clients' calls.
+lighthouse.await_page(r"0/0 participants healthy\]\[2 heartbeating")
 alone = answer(c.ask(timeout=SHORT))
 print(f"c alone has {alone}, with min_replicas=2")
 shown = both == ["TimeoutError"] * 2 and alone.endswith("of c")

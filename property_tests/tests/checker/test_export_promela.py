@@ -26,6 +26,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.search import plans
 
 STATES = "states of a run for Spin"
+TEXT_MAX = 2_000_000  # characters of a model: gcc takes more than five minutes for seven millions
 BY_DAY = (
     "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with clock_skew",
     "Waits(client=1, key=1, value=1, torch_clients=1, deletes=0, compares=1) SEED",
@@ -47,7 +48,10 @@ def exported() -> list[Run]:
 @pytest.mark.parametrize("run", exported(), ids=lambda run: run.label)
 def test_spin_agrees_on_states_verdicts_and_depths(run: Run, tmp_path: Path) -> None:
     of = run.build()
-    assert differences(check(of), verify(promela(of), tmp_path)) == []
+    text = promela(of)
+    if len(text) > TEXT_MAX:
+        pytest.skip(f"a model of {len(text):,} characters: gcc takes minutes")
+    assert differences(check(of), verify(text, tmp_path)) == []
 
 
 @given(declarations())
