@@ -11,6 +11,7 @@ The pages have every error and every module of the code, and the results of larg
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import json
 import os
 import re
@@ -318,6 +319,7 @@ def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> No
 # ---- the searches that take minutes
 
 
+SECONDS_OF_LARGER = 3_600
 TOOL = CHECKOUT / "docs" / "larger.py"
 
 
@@ -343,5 +345,7 @@ def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
 @needs_clone
 @pytest.mark.skipif(not NIGHTLY, reason="ten minutes of two cores: under HYPOTHESIS_PROFILE=nightly")
 def test_the_larger_searches_find_the_same_again() -> None:
-    done = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True, check=False)
+    faulthandler.cancel_dump_traceback_later()  # the limit of other tests
+    argv = [sys.executable, str(TOOL), "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SECONDS_OF_LARGER)
     assert done.returncode == 0, done.stdout + done.stderr

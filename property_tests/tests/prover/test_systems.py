@@ -165,7 +165,7 @@ def test_a_search_of_each_small_size_finds_no_proved_property_violated(of: Prove
     sizes = dict.fromkeys(open_ - {*cls.sizes_in_proofs}, size)
     seats = {"min_nodes": 1, "max_nodes": size} if "max_nodes" in cls.declarations() else {}
     system = cls(edition="TRYSTATE", faults=fault_names(cls), **sizes, **seats)
-    found = check(system, limits=Limits(states=FOUND_MAX, seconds=600.0))
+    found = check(system, engine="explicit", limits=Limits(states=FOUND_MAX, seconds=300.0))
     proved_ = {p.name for p in system.properties if p.form in (Form.ALWAYS, Form.STEP)}
     assert not proved_ & violated(found)
     assert found.exploration.distinct > 1
