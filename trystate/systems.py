@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from trystate.model.groups.reconfigure import Reconfigure
     from trystate.model.groups.registry import Registry
     from trystate.model.nvrx.barrier import NvrxBarrier
+    from trystate.model.rendezvous import Rendezvous
     from trystate.model.rendezvous.deadlines import Deadlines
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.hosting import SharedEndpoints
-    from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.rendezvous.rooms import Rooms
     from trystate.model.rendezvous.served import Served
     from trystate.model.rendezvous.successive import SuccessiveJobs

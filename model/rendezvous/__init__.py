@@ -30,10 +30,12 @@ __all__ = [
     "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch212", "Torch213",
 ]  # fmt: skip
 
-_LATER = {"OPERATORS": "operators", "Ours": "ours", "Rendezvous": "properties"} | dict.fromkeys(__all__[-3:], "torch")
+_LATER = {"OPERATORS": "operators", "Ours": "ours", "Rendezvous": "ours"} | dict.fromkeys(__all__[-3:], "torch")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Rendezvous":
+        import_module(".torch", __name__)  # its editions are classes: the class finds those that are loaded
     return getattr(import_module(f".{_LATER[name]}", __name__), name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -101,6 +102,17 @@ class World(AbstractContextManager["World"]):
             words = [each if isinstance(each, Silence | Failed) else "done" for each in said]
             raise WorldError("\n".join(f"worker {rank}: {word}" for rank, word in enumerate(words)))
         return said
+
+    def pause(self) -> None:
+        """Stop the processes, which then take no processor time. Call `resume` before the next task."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._children:
+            os.kill(child.pid, number)
 
     def end(self) -> None:
         """Kill the processes, if there are any."""

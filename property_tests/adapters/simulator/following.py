@@ -19,7 +19,7 @@ from .threads import Process
 
 
 class Recorder(Server):
-    """A server that records its writes and heartbeats, each with the process, and the ends of processes."""
+    """A server that records its writes, reads and heartbeats, each with the process, and the ends of processes."""
 
     def __init__(self, record: list[Line], time: Time) -> None:
         super().__init__(time)
@@ -50,6 +50,8 @@ class Recorder(Server):
             self._version = won
             value = desired.decode("latin-1")
             self._note(self._who, "write", key=key, value=value, v=won, **{"from": won - 1})
+        elif won:
+            self._note(self._who, "read", key=key, v=won)
         return found
 
     def _note(self, who: Process, what: str, **fields: Any) -> None:

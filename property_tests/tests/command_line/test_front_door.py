@@ -29,6 +29,17 @@ PROGRAMS = {  # claim -> program and its output
         "with TCPStoreServer() as server: print(server.port > 0, check(Ids()).exploration.complete)",
         "True True",
     ),
+    "each public system has its editions in a program that loads no other": (
+        "import os\n"
+        "from trystate import systems\n"
+        "for name in systems.__all__:\n"
+        "    if not os.fork():\n"
+        "        cls = getattr(systems, name)\n"
+        "        [cls(edition=edition) for edition in getattr(cls, 'Edition', ())] or cls()\n"
+        "        os._exit(0)\n"
+        "print({os.wait()[1] for _ in systems.__all__})",
+        "{0}",
+    ),
     "asking for the range of torch imports none": (
         "import sys, trystate.impl.torch_release as r; print(r.TESTED, 'torch' in sys.modules)",
         f"{torch_release.TESTED} False",
