@@ -1,8 +1,8 @@
 """Constraints: conditions on single states that confine a system. A step that leaves them is not taken.
 
-A constraint makes the search of a large or unbounded system finite. It is a conjunct of each guard, over the state after
-the step, so engines do not need it. (TLC also judges the states outside, and only does not expand them.) The label of
-the system names it: a verdict holds within it.
+A constraint makes the search of a large or unbounded system finite. It is a conjunct of each guard, over the state
+after the step, so engines do not need it. (TLC also judges the states outside, and only does not expand them.) The
+label of the system names it: a verdict holds within it.
 """
 
 from __future__ import annotations
