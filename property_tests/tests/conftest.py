@@ -21,7 +21,7 @@ if TESTED != CHECKOUT:
     )
 # These modules are the checkout's, as was checked above:
 from trystate.property_tests.adapters.torch_release import NotInRelease, missing_method  # noqa: E402
-from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
+from trystate.property_tests.support.nightly import EXAMPLES, LONG, NIGHTLY, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
 # torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
@@ -57,6 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         settings.load_profile("quick")
+    if NIGHTLY:
+        config.option.loadscopereorder = False  # pytest-xdist would begin with the files of most tests
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -71,6 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if _name(item) in QUICK[item.path.relative_to(TESTS).as_posix()]]
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+    if NIGHTLY:
+        items.sort(key=lambda item: [*LONG, name := item.path.relative_to(TESTS).as_posix()].index(name))
 
 
 @pytest.hookimpl(wrapper=True)
