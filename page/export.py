@@ -154,7 +154,7 @@ class _Export:
         from trystate.diagrams.moves import effect_parts
 
         return {
-            "name": t.name, "kind": t.kind.value, "params": _params(t.params),
+            "name": t.name, "kind": t.kind.value, "params": _params(t.params), "own": len(t.own),
             "conditions": [self.pool.tree(c) for c in t.conditions],
             "effects": {field: self.pool.tree(body) for field, body in t.effects.items()},
             "assigns": effect_parts(t, budget=False),

@@ -261,12 +261,13 @@ export class Model implements ModelApi, Asked {
 export function fairGroups(instances: Instance[]): { group: number[]; strong: boolean[] } {
   const keys: string[] = [];
   const strong: boolean[] = [];
-  const group = instances.map(({ transition, indices, label }) => {
+  const group = instances.map(({ transition, indices }) => {
     const isFair = transition.fair && transition.kind !== "fault";
     if (!isFair) return -1;
     const [strength, name] = transition.fair.split(":");
+    const own = indices.slice(0, transition.own); // what a step chooses is not part of its fairness
     const per = transition.params.findIndex(([, index]) => name?.endsWith(`[${index}]`));
-    const key = name ? `${transition.fair} ${indices[per]}` : label;
+    const key = name ? `${transition.fair} ${own[per]}` : `${transition.name} ${own}`;
     if (!keys.includes(key)) {
       keys.push(key);
       strong.push(strength === "strong");

@@ -75,6 +75,7 @@ export interface TransitionData {
   effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
   assigns: string[]; // its effects in words
   arcs: ArcData[];
+  own: number; // how many of the parameters `each` names; a step chooses the values of the others
   fair: string; // "weak", "strong", "weak:group", "strong:group[index]", or ""
   fault: string; // the switch that it needs, or ""
   doc: string;

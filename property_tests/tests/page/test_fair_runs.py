@@ -164,6 +164,25 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
     assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
 
 
+# A fair step may choose 0 and 1 in turn for ever, and never 2.
+Chooser = declared(
+    """
+last = integer(0, 2)
+@transition()
+def pick(self, s): 'A number is chosen.'; s.last = s.choose(range(3))
+@eventually()
+def two_is_chosen(self, s): 'It is 2.'; return s.last == 2
+""",
+    System, name="Chooser",
+)  # fmt: skip
+
+
+def test_what_a_step_chooses_is_not_part_of_its_fairness(engine: Path) -> None:
+    chosen = claims([(Chooser(), "chooser")])
+    assert [verdict.status for _, verdict in chosen] == [Status.VIOLATED]
+    assert mistakes(engine, chosen) == {}
+
+
 # A place that may change to any other: many steps between few states.
 Jumps = declared(
     "to = index(40)\nplace = integer(0, 39)\n"
