@@ -51,7 +51,7 @@ NUMBERS: Mapping[str, int] = {
     "states of a search in the page": 300_000,  # 120 s: of each property of liveness of the small plan
     "states of a run for TLC": 600,  # 200 s: it starts once for each violation
 }
-# Files of more than five minutes: they begin first, so that no process works on one alone at the end.
+# Files of more than five minutes: they begin first. At the end no process works on one while the other is idle.
 LONG = (
     "prover/test_random_proofs.py", "monitor/test_real_jobs.py", "autograd/test_upstream.py", "house/test_docs.py",
     "checker/test_export_promela.py", "command_line/test_replays.py", "monitor/rendezvous/test_follower.py",

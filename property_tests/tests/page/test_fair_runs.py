@@ -177,7 +177,7 @@ def two_is_chosen(self, s): 'It is 2.'; return s.last == 2
 )  # fmt: skip
 
 
-def test_what_a_step_chooses_is_not_part_of_its_fairness(engine: Path) -> None:
+def test_a_step_is_fair_and_not_each_of_its_choices(engine: Path) -> None:
     chosen = claims([(Chooser(), "chooser")])
     assert [verdict.status for _, verdict in chosen] == [Status.VIOLATED]
     assert mistakes(engine, chosen) == {}
