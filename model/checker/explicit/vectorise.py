@@ -23,7 +23,7 @@ from ..kernel import Instance, Kernel
 from .packing import Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
-TERMS_MAX = 100  # operators in a row: Python's compiler calls itself for each, and refuses some thousand
+TERMS_MAX = 100  # terms with an operator between each two: Python's compiler calls itself for each operator
 
 _BYTE, _WORD, _BIG, _BOOL, _CONST = "byte", "word", "big", "bool", "const"
 
@@ -228,7 +228,7 @@ class Emitter:
 
 
 def chained(texts: Sequence[str], sign: str) -> str:
-    """The texts with an operator between each two, in parentheses by `TERMS_MAX` if they are more."""
+    """The texts with an operator between each two; more than `TERMS_MAX` are grouped in parentheses."""
     while len(texts) > TERMS_MAX:
         texts = [f"({f' {sign} '.join(texts[k : k + TERMS_MAX])})" for k in range(0, len(texts), TERMS_MAX)]
     return f" {sign} ".join(texts)

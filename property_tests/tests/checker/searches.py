@@ -29,7 +29,7 @@ from trystate.search.cores import Cores
 def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
     """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors.
 
-    Two operators in a row are the most.
+    A group of terms has two.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explicit, "CHUNK", chunk)
