@@ -174,9 +174,12 @@ MUTANTS: tuple[tuple[type[System], tuple[int, int, int], tuple[str, ...], str, i
 
 
 def of(system: type[System]) -> tuple[Mutant, ...]:
-    """The mutants of a system for proofs; the one with fields of its own is left to the search."""
-    return tuple((name, cls, "", faults) for cls, _, faults, name, _ in MUTANTS
-                 if issubclass(cls, system) and cls is not AnswersBeforeTheDisk)  # fmt: skip
+    """The mutants of a system for proofs; a mutant of `Rooms` is not one of `Served`.
+
+    The mutant with fields of its own is left to the search.
+    """
+    wanted = [one for one in MUTANTS if system is (Rooms if issubclass(one[0], Rooms) else Served)]
+    return tuple((name, cls, "", faults) for cls, _, faults, name, _ in wanted if cls is not AnswersBeforeTheDisk)
 
 
 def asked(cls: type[System], size: tuple[int, int, int], faults: tuple[str, ...]) -> Asked:

@@ -192,7 +192,7 @@ WRONG_WATCHES: tuple[Mutant, ...] = (
     ("kinds_fit_the_values", changed(OurWatches, "CallsEverythingAnUpdate", announce=of_event(Message.UPDATED)),
         ONE_KEY, ()),
     ("only_what_is_watched", altered("TellsOfAllKeys", OurWatches, "announce", "before.listed[j, key] > 0",
-        "before.listed[j, 0] + before.listed[j, 1] > 0"), TWO_KEYS, ()),
+        "any_(before.listed[j, k] > 0 for k in before.key)"), TWO_KEYS, ()),
     ("no_event_for_a_stranger", KeepsEntries, ONE_KEY, ("leave", "newcomer")),
     ("nothing_is_left_behind", KeepsEntries, ONE_KEY, ("drop",)),
     ("nothing_after_cancelling", changed(OurWatches, "GoesOnAfterCancelling", unregister=then(OurWatches.unregister,
