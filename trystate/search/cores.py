@@ -2,7 +2,8 @@
 
 *Theory of operation.* Chunks of a level are expanded by processes: a step is many short loops, and threads would wait
 for the interpreter's lock between them. Ranges of sorted arrays are sorted, searched and merged by threads: these are a
-few long loops, in which NumPy lets go of that lock, and the arrays need not move.
+few long loops, in which NumPy lets go of that lock, and the arrays need not move. While the processes expand the first
+chunks of a level, the caller merges the states of the levels before.
 
 The processes are forked when the first large level begins: each has a copy of the engine and of the compiled code. A
 chunk and its successors cross in slots of shared memory, `SLOTS` for each process; numbers and finds cross a pipe.
@@ -47,6 +48,7 @@ from .processes import JOIN_SECONDS, sendable
 
 CORES_MAX = 64  # each process has a chunk of successors in memory
 SLOTS = 3  # chunks that a process has, or has done: it need not wait while the caller compares successors with the set
+RANGES = 2  # for each thread: some ranges take longer than others
 SLOT_BYTES = 1 << 22  # at least; a chunk always fits. Successors that do not fit cross the pipe
 ANSWER_SECONDS = 600.0  # limit for a chunk, which takes milliseconds: beyond it the process hangs or is out of memory
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -143,11 +145,13 @@ class Cores(Workers):
 
     @property
     def ranges(self) -> int:
-        return self._cores if self._pool is not None else 1
+        return RANGES * self._cores if self._pool is not None else 1
 
-    def expanded(self, expand: Expand, level: int, chunks: Sequence[Keys]) -> Iterator[Expansion]:
+    def expanded(
+        self, expand: Expand, level: int, chunks: Sequence[Keys], meanwhile: Callable[[], None]
+    ) -> Iterator[Expansion]:  # fmt: skip
         if not self._processes or len(chunks) < 2:
-            yield from super().expanded(expand, level, chunks)
+            yield from super().expanded(expand, level, chunks, meanwhile)
             return
         given = 0
         try:
@@ -155,6 +159,8 @@ class Cores(Workers):
                 while given < min(len(chunks), taken + self.chunks):
                     self._give(given, level, chunks[given])
                     given += 1
+                if not taken:
+                    meanwhile()
                 yield self._taken(taken)
         finally:
             if given and taken + 1 < given:  # the caller has left: the other pieces are not needed

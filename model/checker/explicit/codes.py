@@ -260,13 +260,13 @@ class Coded(Visited):
     def next_level(self, room: int) -> NextLevel:
         return NextCodes(self, room, self._workers)
 
-    def add(self, fresh: Level) -> None:
+    def append(self, fresh: Level) -> None:
         if self.full:
             self.release()
             self.count += len(fresh)
             return
         codes, self.latest = self.latest, None
-        super().add(self.codes.of(fresh[:]) if codes is None else codes)
+        super().append(self.codes.of(fresh[:]) if codes is None else codes)
 
     def merged(self) -> Keys:
         return self.codes.keys(super().merged())

@@ -224,7 +224,7 @@ class ExplicitEngine:
             return
         self.whole = Checkpoint(len(self.levels), self.edges, len(finds), over=not len(fresh))
         if len(fresh):
-            self.visited.add(fresh)
+            self.visited.append(fresh)
 
     def _initial(self) -> Level:
         """The initial states; fewer if a limit stops the search, since each field may have several initial values."""
@@ -252,7 +252,7 @@ class ExplicitEngine:
         if len(chunks) > 1:
             self._workers.begin(expand, chunks[0].nbytes, self._learn)
         self._chunks = min(len(chunks), self._workers.chunks)
-        for expansion in self._workers.expanded(expand, len(self.levels) - 1, chunks):
+        for expansion in self._workers.expanded(expand, len(self.levels) - 1, chunks, self.visited.merge):
             self.edges += expansion.edges
             for key, find in expansion.finds.items():
                 watching.found.setdefault(key, find)

@@ -93,15 +93,23 @@ class Visited:
 
     def add(self, fresh: Level) -> None:
         """Add sorted keys: at least one, and only keys that are not in the set."""
+        self.append(fresh)
+        self.merge()
+
+    def append(self, fresh: Level) -> None:
+        """Like `add`, but look-ups take longer until `merge`."""
         self.count += len(fresh)
         if isinstance(fresh, Run):
             self._store([fresh])
             return
         self._runs.append(fresh)
-        while len(self._runs) > 1 and self._is_worth_merging(*map(len, self._runs[-2:])):
-            self._merge_last()
         if self.storage is not None and self.held > self.keys_max:
             self._store([])
+
+    def merge(self) -> None:
+        """Merge the last runs, as long as two are of about the same length."""
+        while len(self._runs) > 1 and self._is_worth_merging(*map(len, self._runs[-2:])):
+            self._merge_last()
 
     def _store(self, further: list[Run]) -> None:
         """Move everything in memory to the storage, and add `further` runs."""

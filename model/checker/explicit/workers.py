@@ -96,13 +96,18 @@ class Workers:
         """The number of ranges worth splitting into."""
         return 1
 
-    def expanded(self, expand: Expand, level: int, chunks: Sequence[Keys]) -> Iterator[Expansion]:
+    def expanded(
+        self, expand: Expand, level: int, chunks: Sequence[Keys], meanwhile: Callable[[], None]
+    ) -> Iterator[Expansion]:  # fmt: skip
         """The expansion of each chunk of a level, in the order of the chunks.
+
+        `meanwhile` is called once, when the workers have the first chunks.
 
         Raises:
             WorkerLost: a worker has ended.
             Exception: the exception that `expand` raised.
         """
+        meanwhile()
         yield from (expand(level, chunk) for chunk in chunks)
 
     def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:

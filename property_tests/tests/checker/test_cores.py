@@ -57,12 +57,14 @@ CHUNKS = [np.array([k, k], np.int64) for k in range(20)]
 
 
 def test_results_come_in_the_order_of_the_pieces_and_not_of_their_ends() -> None:
+    meanwhile: list[str] = []
     with begun(3, number_of) as shared:
-        results = list(shared.expanded(number_of, 0, CHUNKS))
+        results = list(shared.expanded(number_of, 0, CHUNKS, lambda: meanwhile.append("merged")))
         assert shared.each(slower_first, range(20)) == list(range(20))
     assert [one.edges for one in results] == list(range(20))
     assert [one.after.tolist() for one in results] == [[k + 1, k + 1] for k in range(20)]
     assert len({one.bytes for one in results} - {os.getpid()}) == 3
+    assert meanwhile == ["merged"]
 
 
 def in_a_process(caller: int, act: Callable[[], None]) -> Callable[[Any], Any]:
@@ -134,7 +136,7 @@ def test_without_processes_or_threads_the_callers_thread_does_everything(
 
     monkeypatch.setattr(cores, what, refused)
     with begun(2, number_of) as shared:
-        assert {one.bytes for one in shared.expanded(number_of, 0, CHUNKS)} == {os.getpid()}
+        assert {one.bytes for one in shared.expanded(number_of, 0, CHUNKS, lambda: None)} == {os.getpid()}
         assert (shared.chunks, shared.ranges) == (1, 1)
 
 
@@ -154,7 +156,7 @@ def test_memory_that_ends_on_a_thread_is_a_limit(monkeypatch: pytest.MonkeyPatch
 
 def test_a_caller_that_leaves_kills_the_processes() -> None:
     with begun(2, number_of) as shared:
-        results = shared.expanded(number_of, 0, CHUNKS)
+        results = shared.expanded(number_of, 0, CHUNKS, lambda: None)
         process = next(results).bytes
         results.close()  # type: ignore[attr-defined]
         with pytest.raises(ProcessLookupError):
