@@ -334,7 +334,8 @@ class Kernel:
             tree = self.ground(write.value, binding)
             place = [self.ground(i, binding) for i in write.indices]
             replaced = or_(*(self._assigns(w, instance, place) for w in later))
-            out.append(and_(or_(lift_like(sort.low, sort) > tree, tree > sort.high), not_(replaced)))
+            nowhere = or_(*(i.absent for i in place if i.sort.kind == "index"))
+            out.append(and_(or_(lift_like(sort.low, sort) > tree, tree > sort.high), not_(replaced), not_(nowhere)))
         return or_(*out)
 
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:

@@ -18,7 +18,7 @@ from itertools import chain, combinations
 from typing import Any
 
 from . import source
-from .expressions import Expr, and_, const, equal, ite, lift, member_of, named, or_, variable
+from .expressions import Expr, and_, const, equal, ite, lift, member_of, named, not_, or_, read, variable
 from .quantifiers import IndexSet, check_loop
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
@@ -43,6 +43,8 @@ class Subset:
         here, variable = member_of(member, self._members.sort), self._choice.variable
         if here is None:
             source.refuse(f"{member} is not a {self._members.sort.name}")
+        if self._members.sort.is_open:
+            return and_(not_(here.absent), read(f"{variable.name}!", (here,), BOOL))
         with_it = [[k for k, one in enumerate(self._choice.values) if j in one] for j in range(len(self._members))]
         has = (variable.isin(const(k, variable.sort) for k in found) for found in with_it)
         each = (and_(equal(here, const(j, self._members.sort)), one) for j, one in enumerate(has))
@@ -76,6 +78,9 @@ def choose(made: list[Choice], values: Any) -> Any:
 
 def subset(made: list[Choice], members: IndexSet) -> Subset:
     """Add a choice of a set of members."""
+    if isinstance(members, IndexSet) and members.sort.is_open:
+        _added(made, BOOL)
+        return Subset(made[-1], members)
     if not isinstance(members, IndexSet) or len(members) > MEMBERS_MAX:
         source.refuse(f"subset() chooses among the subsets of an index of at most {MEMBERS_MAX} members, s.NAME")
     size = len(members)

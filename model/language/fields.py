@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any
 
 from . import source
-from .expressions import Expr, const, lift, lift_like, placeholder, read
+from .expressions import Expr, const, lift, lift_like, lowest, placeholder, read
 from .sorts import BOOL, Sort, enum_sort, int_sort, optional
 
 
@@ -259,6 +259,11 @@ class Slot:
     def identity(self) -> Expr:
         """The body that leaves the field as it is."""
         return read(self.name, self.placeholders(), self.sort)
+
+    @property
+    def lowest(self) -> Expr:
+        """Its lowest value."""
+        return lift(self.bounds[0]) if self.sort.kind == "int" else lowest(self.sort)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from . import source
-from .expressions import TRUE, Expr, and_, as_int, boolean, equal, ite, less, lift, lowest, member_of, named, or_
+from .expressions import TRUE, Expr, and_, as_int, boolean, equal, ite, less, lift, member_of, named, or_
 from .fields import Bound, Each, Field, Sizes, Slot, integer, several
 from .quantifiers import total
 from .records import (
@@ -316,7 +316,7 @@ class SequenceView(Composite):
 
     def _lowest(self, component: str) -> Expr:
         slot: Slot = self._state._system.slots[_place(self._name, 0, component)]
-        return lift(slot.bounds[0]) if slot.sort.kind == "int" else lowest(slot.sort)
+        return slot.lowest
 
     def _known(self, components: Any) -> None:
         check_known(self._name, self._components, components)

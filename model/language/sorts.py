@@ -104,6 +104,12 @@ def optional(index: Sort) -> Sort:
 
 
 @functools.cache
+def required(index: Sort) -> Sort:
+    """The members of an index alone, also if the sort is optional."""
+    return index_sort(index.name, index.most + 1)
+
+
+@functools.cache
 def ordinal(member: enum.Enum) -> int:
     """The position of an enum member in its class: the int that represents it in a state."""
     return list(type(member)).index(member)

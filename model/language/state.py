@@ -26,7 +26,6 @@ from .expressions import (
     ite,
     lift,
     lift_like,
-    lowest,
     member_of,
     named,
     or_,
@@ -187,7 +186,7 @@ class ArrayView(Composite):
         absent = [i.absent for i in indices if i.sort.least < 0]
         if not absent:
             return value
-        return named("{0}", ite(or_(*absent), lowest(slot.sort), value), read(slot.name, indices, slot.sort))
+        return named("{0}", ite(or_(*absent), slot.lowest, value), read(slot.name, indices, slot.sort))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _write(self._state, self._slot, self._indices(key), value)

@@ -67,13 +67,11 @@ class Claims:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        _refuse_values(system)
         _refuse_counters(system)
         self._plain: dict[Expr, Expr] = {}
         always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
         self.invariant = {name: self.plain(tree) for name, tree in always.items()}
-        self.ranges = {f"range of {slot.name}": slot for slot in system.slots.values()
-                       if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name)}  # fmt: skip
+        self.ranges = {f"range of {slot.name}": slot for slot in system.slots.values() if _may_leave(system, slot)}
         self.steps = {p.name: p.conditions or {} for p in system.properties if p.form is Form.STEP}
         self.allowed = tuple(lift(c) for c in system.sizes_allowed())
         self.sizes = and_(*self.allowed, *_built(system))
@@ -113,19 +111,6 @@ class Claims:
     def guard(self, t: Transition) -> Expr:
         """The condition that a step can be taken, after any number of faults."""
         return self.plain(and_(*_without_counter(self.system, t)))
-
-
-def _refuse_values(system: System) -> None:
-    """Refuse what a proof has no formulas for: fields that hold members, fields and properties per other sorts."""
-    for slot in system.slots.values():
-        if slot.sort.kind == "index":
-            source.refuse(f"{slot.name} holds members of {slot.sort.name}: a proof has no such fields", at=slot.at)
-        for dim in slot.dims:
-            if dim.kind != "index":
-                source.refuse(f"{slot.name} is per {dim.name}, not an index: a proof has no such fields", at=slot.at)
-    for p, name, at in ((p, one.name, one.at) for one in system.properties for p in one.params):
-        if p.sort.kind != "index":
-            source.refuse(f"{name} is for each {p.name}, not an index: a proof has no such properties", at=at)
 
 
 def _without_counter(system: System, t: Transition) -> list[Expr]:
@@ -180,6 +165,14 @@ def _begins(slot: Slot) -> list[Expr]:
     return [v if isinstance(v, Expr) else const(v, slot.sort) for v in slot.initial]
 
 
+def _may_leave(system: System, slot: Slot) -> bool:
+    """Whether a step may give a field a value outside its range; for a member, from a field that may have none."""
+    if slot.sort.kind == "int":
+        return not sizes.is_counter(system, slot.name)
+    effects = (t.effects[slot.name] for t in system.transitions if slot.name in t.effects)
+    return slot.sort.kind == "index" and slot.sort.least == 0 and any(effect.sort.least < 0 for effect in effects)
+
+
 def _in_range(slot: Slot, value: Expr) -> Expr:
     """The condition that a step leaves each number in its range; a bound that is a size is not checked.
 
@@ -187,9 +180,13 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
     """
     indices = tuple(loop_variable(dim) for dim in slot.dims)
     after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
-    wrong = or_(
-        *(less(after_, lift(low)) for low in (slot.sort.least,) if isinstance(low, int)),
-        *(less(lift(high), after_) for high in (slot.sort.most,) if isinstance(high, int)),
+    wrong = (
+        after_.absent
+        if slot.sort.kind == "index"
+        else or_(
+            *(less(after_, lift(low)) for low in (slot.sort.least,) if isinstance(low, int)),
+            *(less(lift(high), after_) for high in (slot.sort.most,) if isinstance(high, int)),
+        )
     )
     for v in reversed(indices):
         wrong = abstract("any", v, wrong)

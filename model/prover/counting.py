@@ -5,7 +5,8 @@
     cells     The count is a sum over parts of the members, the *cells*. Each of the step's own members is a cell. The
               other members are split by the values of the fields that the condition reads at them, and by every
               condition in it. The size of a cell is a number. The laws state that this number is not negative, that it
-              is zero exactly if no member is in the cell, and that the two halves of a cell add up to it
+              is zero exactly if no member is in the cell, and that the two halves of a cell add up to it. A cell whose
+              members equal one member is 1 or 0
     ranks     The count has the form `count(K(k) & k < j)`, where `<` is any strict total order. It is a function of j,
               the *rank* of j in K. The laws state that a rank is not negative and at most |K|, and less than |K| at
               members of K; that it grows along the order, strictly at members of K; and that in any subset of K at
@@ -44,8 +45,9 @@ from ..language.expressions import (
 )
 from ..language.expressions import ord_ as ordinal
 from ..language.quantifiers import abstract, instantiate, loop_variable
+from ..language.sorts import required
 from .conditions import inside
-from .sums import Sums
+from .sums import Sums, the_one
 
 if TYPE_CHECKING:
     from .formulas import Formulas
@@ -165,7 +167,8 @@ class Counting:
 
     def place(self, index: Expr) -> Term:
         """The number of members before `index`."""
-        v, x = loop_variable(index.sort), loop_variable(index.sort)
+        sort = required(index.sort)
+        v, x = loop_variable(sort), loop_variable(sort)
         return self._rank(v, TRUE, x, less(ordinal(v), ordinal(x)))(self.f(index))
 
     def member(self, index: Sort, number: Expr) -> Term:
@@ -386,6 +389,9 @@ class Counting:
         if body is FALSE:
             return self.f.z3.IntVal(0)
         here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
+        only = the_one(v, _conjuncts(here))
+        if only is not None:
+            return self.f(as_int(and_(not_(only.absent), substitute(here, {v: only}))))
         key = "cell", abstract("count", v, here)
         if key not in self._known:
             cell = self._known[key] = self.f.z3.Int(self.named("cell", v, here, ()))

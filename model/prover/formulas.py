@@ -8,6 +8,9 @@ First-order formulas cannot express counts. So `counting.py` replaces each count
 symbols, which are true for finite sets. A formula that the solver refutes has no finite model. A formula that it does
 not refute may have only infinite models, or no model.
 
+A field that has a member or none becomes two functions: a condition, whether it has one (`has`), and the member, which
+may be any where it has none.
+
 Each law is stored with its name, so a proof can list the laws that it uses.
 """
 
@@ -23,6 +26,7 @@ from ..errors import UnavailableError, UsageError
 from ..language import Expr, Sort
 from ..language.expressions import FALSE, MEMBERS, Role, equal, lift, members, subtract
 from ..language.fields import Slot
+from ..language.sorts import required
 from .conditions import inside
 from .counting import Counting
 
@@ -93,7 +97,7 @@ class Formulas:
         if sort.kind == "enum":
             return _enum(sort)[0]
         if sort.kind == "index":
-            return self.z3.DeclareSort(declared(sort.name)) if sort.is_open else _members(sort)[0]
+            return self.z3.DeclareSort(declared(sort.name)) if sort.is_open else _members(required(sort))[0]
         return self.z3.BoolSort() if sort.kind == "bool" else self.z3.IntSort()
 
     def before(self, index: Sort) -> Any:
@@ -114,9 +118,25 @@ class Formulas:
             return self.z3.Const(declared(slot.name), self.sort(slot.sort))
         return self.z3.Function(declared(slot.name), *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
 
+    def has(self, tree: Expr) -> Term:
+        """The formula that a tree has a member; its own formula is that member."""
+        if tree.sort.least == 0 or tree.op == "const":
+            return self.z3.BoolVal(tree.sort.least == 0 or tree.value >= 0)
+        if tree.op == "ite":
+            return self.z3.If(self(tree.args[0]), *(self.has(x) for x in tree.args[1:]))
+        if tree.op == "named":
+            return self.has(tree.args[1])
+        places = [self(x) for x in tree.args[1:]]
+        symbol = f"{declared(tree.name)}has"
+        if not places:
+            return self.z3.Bool(symbol)
+        return self.z3.Function(symbol, *(x.sort() for x in places), self.z3.BoolSort())(*places)
+
     def range(self, slot: Slot) -> Term:
         """The formula that the values of a field of numbers are in its range; a bound that is a size is left out."""
         z3 = self.z3
+        if slot.sort.kind == "index":
+            return z3.BoolVal(True)  # its symbol is always a member
         places = [z3.Const(f"{dim.name}!{k}", self.sort(dim)) for k, dim in enumerate(slot.dims)]
         value = self.read(slot)(*places) if places else self.read(slot)
         bounds = [value >= low for low in (slot.sort.least,) if isinstance(low, int)]
@@ -152,7 +172,8 @@ class Formulas:
         if op == "count":
             return self.counting.number(*inside(tree))
         if op == "ord":
-            return self.counting.place(args[0]) if args[0].sort.is_open else self._numbered(args[0])
+            place = self.counting.place(args[0]) if args[0].sort.is_open else self._numbered(args[0])
+            return place if args[0].sort.least == 0 else z3.If(self.has(args[0]), place, -1)
         if op in ("eq", "lt"):
             found = self._compared(op, *args)
             if found is not None:
@@ -168,12 +189,14 @@ class Formulas:
         return made[op]()
 
     def _compared(self, op: str, a: Expr, b: Expr) -> Term | None:
-        """Comparisons that need no number: two places in the order, or a count and 0."""
+        """Comparisons that need no number: two places in the order, a count and 0, or a member that may be absent."""
+        if any(x.sort.kind == "index" and x.sort.least < 0 for x in (a, b)):
+            return self._same_member(a, b) if op == "eq" else self._earlier(a, b)
         if op == "lt" and a.sort.kind == "index":
             if not a.sort.is_open:
                 return self._numbered(a) < self._numbered(b)
             return self.before(a.sort)(self(a), self(b))
-        if a.op == b.op == "ord" and a.args[0].sort is b.args[0].sort and a.args[0].sort.is_open:
+        if a.op == b.op == "ord" and a.args[0].sort is b.args[0].sort and _is_place(a):
             if op == "eq":
                 return self(equal(a.args[0], b.args[0]))
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
@@ -191,10 +214,23 @@ class Formulas:
             return some if op == "lt" else self.z3.Not(some)
         return None
 
+    def _same_member(self, a: Expr, b: Expr) -> Term:
+        both = self.has(a), self.has(b)
+        if self.z3.is_false(both[1]):
+            return self.z3.Not(both[0])
+        return self.z3.And(both[0] == both[1], self.z3.Implies(both[0], self(a) == self(b)))
+
+    def _earlier(self, a: Expr, b: Expr) -> Term:
+        """Whether one member is before the other; none of them is before each."""
+        z3, index = self.z3, a.sort
+        here, there = (self(x) if index.is_open else self._numbered(x) for x in (a, b))
+        less = self.before(index)(here, there) if index.is_open else here < there
+        return z3.And(self.has(b), z3.Or(z3.Not(self.has(a)), less))
+
     def _placed(self, a: Expr, b: Expr) -> Term | None:
         """`ord(x) + k == b` as a formula: x is the member with `b - k` members before it."""
         place, offset = (a.args[0], a.args[1]) if a.op == "add" and a.args[1].op == "const" else (a, lift(0))
-        if place.op != "ord" or not place.args[0].sort.is_open:
+        if not _is_place(place):
             return None
         index, number = place.args[0].sort, subtract(b, offset)
         there = self.z3.And(self(number) >= 0, self(number) < self(members(index)))
@@ -204,20 +240,27 @@ class Formulas:
         """The number of a member of an index of a fixed size."""
         number = self.z3.IntVal(index.sort.high)
         for k in reversed(range(index.sort.high)):
-            number = self.z3.If(self(index) == _members(index.sort)[1][k], k, number)
+            number = self.z3.If(self(index) == _members(required(index.sort))[1][k], k, number)
         return number
 
     def _constant(self, tree: Expr) -> Term:
         kind = tree.sort.kind
         if kind == "enum":
             return _enum(tree.sort)[1][tree.value]
+        if kind == "index" and tree.value < 0:
+            return self.z3.Const(f"{declared(tree.sort.name)}none", self.sort(tree.sort))
         if kind == "index" and not tree.sort.is_open:
-            return _members(tree.sort)[1][tree.value]
+            return _members(required(tree.sort))[1][tree.value]
         if kind == "index":
             if tree.value:
                 raise UsageError(f"a proof for any size cannot name {tree.sort.name} {tree.value}: only the first, 0")
-            return self.counting.first(tree.sort)
+            return self.counting.first(required(tree.sort))
         return self.z3.BoolVal(bool(tree.value)) if kind == "bool" else self.z3.IntVal(tree.value)
+
+
+def _is_place(tree: Expr) -> bool:
+    """Whether a tree is the place of a member in the order of an index of any size."""
+    return tree.op == "ord" and tree.args[0].sort.is_open and tree.args[0].sort.least == 0
 
 
 def declared(name: str) -> str:

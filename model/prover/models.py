@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from ..language import System
+from ..language import Sort, System
 from . import sizes
 from .formulas import declared, load, own
 from .induction import Question
@@ -32,11 +32,14 @@ def state_lines(system: System, question: Question) -> Iterator[str]:
     for p in question.condition.params:
         if own(p) in known:
             yield f"{p.name}  {_shown(model, known[own(p)](), members)}"
+        elif (chosen := known.get(declared(f"{p.name}!"))) is not None:  # a set of members
+            yield f"{p.name}  {' '.join(_shown(model, chosen(x), members) for x in members[chosen.domain(0).name()])}"
     for slot in system.slots.values():
-        function = known.get(declared(slot.name))
-        if function is not None and not sizes.is_counter(system, slot.name):
-            places = product(*(_values(function.domain(k), members) for k in range(function.arity())))
-            yield f"{slot.name}  {' '.join(_shown(model, function(*at), members) for at in places)}"
+        function, has = known.get(declared(slot.name)), known.get(f"{declared(slot.name)}has")
+        places = function if function is not None else has
+        if places is not None and not sizes.is_counter(system, slot.name):
+            at = product(*(_values(dim, places.domain(k), members) for k, dim in enumerate(slot.dims)))
+            yield f"{slot.name}  {' '.join(_value(model, function, has, place, members) for place in at)}"
 
 
 def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
@@ -49,11 +52,22 @@ def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
     return sorted(found, key=lambda x: ahead[str(x)])[:MEMBERS]
 
 
-def _values(sort: Any, members: dict[str, list[Any]]) -> list[Any]:
-    """The members of an index; an index of a fixed size has constructors."""
+def _values(dim: Sort, sort: Any, members: dict[str, list[Any]]) -> list[Any]:
+    """The members of an index, or the values of another sort; those of a fixed number have constructors."""
     if sort.name() in members:
         return members[sort.name()]
+    if dim.kind == "bool":
+        return [load().BoolVal(value) for value in (False, True)]
+    if dim.kind == "int":
+        return [load().IntVal(value) for value in range(dim.low, dim.high + 1)]
     return [sort.constructor(k)() for k in range(sort.num_constructors())]
+
+
+def _value(model: Any, function: Any, has: Any, place: tuple[Any, ...], members: dict[str, list[Any]]) -> str:
+    """The value of a field at a place; a question may read only whether it has a member."""
+    if has is not None and not load().is_true(model.eval(has(*place), model_completion=True)):
+        return "none"
+    return "a member" if function is None else _shown(model, function(*place), members)
 
 
 def _shown(model: Any, term: Any, members: dict[str, list[Any]]) -> str:

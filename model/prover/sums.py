@@ -15,6 +15,7 @@ A body with too many conditions is one part with the body as its term.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..language import Expr, and_, as_int, ite, not_
@@ -110,10 +111,9 @@ class Sums:
         is_one = and_(*(not_(equal(v, x)) for x in gone), *conditions)
         if is_one is FALSE:
             return self.f(ZERO)
-        for c in conditions:
-            only = [x for x in c.args if x is not v] if c.op == "eq" else []
-            if len(only) == 1 and v not in only[0].free:
-                return self.f(substitute(ite(is_one, term, ZERO), {v: only[0]}))
+        only = the_one(v, conditions)
+        if only is not None:
+            return self.f(ite(not_(only.absent), substitute(ite(is_one, term, ZERO), {v: only}), ZERO))
         if term is ONE and not conditions:
             left = self.f(members(v.sort))
             for k, x in enumerate(gone):
@@ -137,6 +137,15 @@ class Sums:
         several = f(abstract("any", v, and_(counts, two)))
         one = z3.Exists([f(v)], z3.And(f(counts), part == f(term)))
         self._law("single", slots, z3.Or(several, z3.Not(some), one), *patterns)
+
+
+def the_one(v: Expr, conditions: Iterable[Expr]) -> Expr | None:
+    """The only member for which all conditions on v can hold, which may be absent; None: several may be."""
+    for c in conditions:
+        others: list[Expr] = [x for x in c.args if x is not v] if c.op == "eq" else []
+        if len(others) == 1 and v not in others[0].free:
+            return others[0]
+    return None
 
 
 class _Sum:

@@ -19,7 +19,7 @@ from .. import registry
 from ..choosing import SYSTEM_HELP, edition, positive
 from ..exits import Exit
 from ..progress import Reporter
-from ..report.results import plural
+from ..report.results import many, plural
 
 
 def prove_options(p: argparse.ArgumentParser) -> None:
@@ -117,13 +117,13 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
     faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
-    indices = ", ".join(f"{name}s" for name, sort in system.index_sorts.items() if sort.is_open)
+    indices = ", ".join(many(name) for name, sort in system.index_sorts.items() if sort.is_open)
     yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"
     if constants(system):
         limits = f" with {', '.join(map(str, proof.claims.allowed))}" if proof.claims.allowed else ""
         yield f"any {', '.join(constants(system))}{limits}"
     for name, size in system.sizes_in_proofs.items():
-        yield f"not any number of {name}s: {size}" if name in system.index_sorts else f"not any {name}: {size}"
+        yield f"not any number of {many(name)}: {size}" if name in system.index_sorts else f"not any {name}: {size}"
     refuted = sum(q.answer is Answer.REFUTED for q in proof.asked)
     total = proof.trivial + len(proof.asked)
     yield (
@@ -137,7 +137,7 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                 yield f"  {question.condition.where}: {question.condition.what}: cvc5 answers {answer.value}"
     yield ""
     if proof.ranges:
-        yield "nothing is proved, since a number may leave its range:"
+        yield "nothing is proved, since a field may leave its range:"
         yield from (f"  {name}" for name in proof.ranges)
         yield ""
     for status in Status:

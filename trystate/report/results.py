@@ -128,7 +128,12 @@ class Checked:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)
+    return f"{count:,} {noun if count == 1 else many(noun)}"
+
+
+def many(noun: str) -> str:
+    """The plural of a noun."""
+    return f"{noun}es" if noun.endswith(("s", "ch", "x")) else f"{noun}s"
 
 
 def counted(judgements: Mapping[Judgement, int], known: str = "") -> list[str]:

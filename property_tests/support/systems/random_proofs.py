@@ -37,16 +37,22 @@ LARGE = 1_000_001
 CONSTANTS = ((0, 1, 2), (0, 1, 3), (2, LARGE, LARGE + 1))  # the values that are searched: of low, high, limit
 SEARCHES = 8  # searches of one system
 LIMITS = Limits(states=200, seconds=20.0)
+MORE = (
+    '    to, own = one_of("node", optional=True, per="node"), one_of("node", per="node")\n'
+    "    some = flag(per=bool)\n    less = integer(0, 2, per=range(3))\n"
+)
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class Source:
-    """The text of one system, drawn from `random`; if `sums`, a number may be a sum."""
+    """The text of one system, drawn from `random`; with sums of numbers, and with fields of members."""
 
-    def __init__(self, random: Random, sums: bool = False) -> None:
-        self.random, self.sums = random, sums
+    def __init__(self, random: Random, sums: bool = False, members: bool = False) -> None:
+        self.random, self.sums, self.members = random, sums, members
         self.faulty = self._often(0.3)
         self.counts_faults, self.counts_members = self.faulty and self._often(0.5), self._often(0.2)
+        if members:  # nothing of such systems can be proved
+            self.counts_faults = self.counts_members = False
         self.left = f"lift(s.crash_left {self._one('==', '>=')} 1)"
         self.x = self._one("0, 3", "0, 3", '"low", "high"', '0, "node"', '0, "high"', f"{LARGE - 2}, {LARGE + 1}")
         self.y = self._one("0, 2", '"low", 3', '0, "node"')
@@ -73,6 +79,8 @@ class Source:
             f"    node = index(2)\n    low, high, limit = constant(0), constant(3), constant({LARGE})\n"
             f'    up = flag(per="node")\n    on = flag(per="node"{self._one("", "", ", initial=(False, True)")})\n'
             f"    seen, bad = flag(), flag()\n    x = {begins[0]}\n    y = {begins[1]}\n"
+            + f'    at, last = one_of("node", optional=True), one_of("node")\n{MORE}'
+            * self.members
         )
 
     def _initial(self, bounds: str) -> str:
@@ -87,6 +95,14 @@ class Source:
         guards = ", ".join(self._condition(scope, 2) for _ in range(self.random.randint(0, 2)))
         lines = [f"s.when({guards})"] if guards else []
         lines += [self._effect(scope) for _ in range(self.random.randint(1, 2))]
+        if self.members and self._often(0.4):
+            lines.insert(0, "chosen = s.subset(s.node)")
+            lines += self._one(
+                ["s.when(count(chosen[j] for j in s.node) == 1)", "for j in s.node: s.up[j] = s.on[j] & chosen[j]"],
+                ["s.when(chosen[s.last] & ~chosen[s.at])", "for j in s.node: s.on[j] = s.on[j] | chosen[j]"],
+                ["s.when(all_(implies(chosen[j], s.up[j]) for j in s.node))",
+                 "for j in s.node: s.on[j] = chosen[j]"],
+            )  # fmt: skip
         return self._function("transition", each, name, lines)
 
     def _break(self) -> str:
@@ -113,7 +129,19 @@ class Source:
         effects += [] if self.counts_faults else ["s.seen = True", "s.seen = ~s.seen"]
         effects += ["s.y[i] = s.x"] if scope and self._often(0.1) else []
         effects += ["s.y[i] = ite(s.y[i] == 0, 2, 0)", "s.y[i] = s.y[i] + 1"] if scope and self.sums else []
+        if self.members and self._often(0.7):
+            member = self._member(scope)
+            effects = [f"s.at = {member}", "s.at = None", f"s.last = {member}", f"s.up[{member}] = True",
+                       f"s.y[{member}] = 0", f"s.on[{member}] = ~s.on[{self._member(scope)}]",
+                       f"s.some[s.seen] = {self._condition(scope, 0)}", "s.less[s.less[1]] = 2"]  # fmt: skip
+            effects += [f"s.{self._one('to', 'own')}[{self._one(member, *scope)}] = {self._member(scope)}"] * 3
         return str(self._one(*effects))
+
+    def _member(self, scope: tuple[str, ...]) -> str:
+        """A member, which may be absent."""
+        of = [*scope, *scope, "s.at", "s.at", "s.last"]
+        of += [f"s.{self._one('to', 'own')}[{self._one(*of)}]"] * 2
+        return str(self._one(*of, f"ite(s.seen, {self._one(*of)}, {self._one(*of)})"))
 
     def _never(self) -> str:
         return '    @always(witness="")\n    def never(self, s):\n        """."""\n        return ~s.bad\n'
@@ -133,6 +161,8 @@ class Source:
             "()", "(self.low <= self.high,)", "(self.high >= 1,)", "(self.low <= self.high, self.high >= 1)",
             "(self.low < self.high, self.high < self.low)", "(self.limit > self.high, self.high >= self.low)",
         )  # fmt: skip
+        if self.members and self._often(0.7):
+            conditions = "(self.low <= self.high,)"
         return f"    def sizes_allowed(self):\n        return {conditions}\n"
 
     def _condition(self, scope: tuple[str, ...], depth: int) -> str:
@@ -143,6 +173,15 @@ class Source:
         kinds = [self._one(*flags), compared, compared, compared, self._sizes(), self._many(scope)]
         kinds += [self._first()] if self._often(0.5) else []
         kinds += [self._many(scope)] * 3 if self.counts_members else []
+        if self.members and self._often(0.6):
+            one, other = self._member(scope), self._member(scope)
+            kinds = [
+                f"({one} == {other})",
+                f"~({one} == {other})",
+                f"({one} {self._one('<', '<=')} {other})",
+                f"s.{self._one('up', 'on')}[{one}]",
+            ]
+            kinds += [f"{self._one('s.at', f's.to[{one}]')}.absent", "s.some[s.seen]", "(s.less[s.less[2]] < 1)"]
         if depth and len(scope) < 3:
             inner = self._condition((*scope, v), depth - 1)
             kinds += [f"{self._one('any_', 'all_')}({inner} for {v} in s.node)"]
@@ -181,7 +220,8 @@ class Source:
     def _sum(self, scope: tuple[str, ...]) -> str:
         """A sum over the members; its body may be 0 at most members."""
         v = "abc"[len(scope)]
-        chosen = self._one(f"s.up[{v}]", f"s.on[{v}]", f"s.up[{v}] & s.on[{v}]", *(f"{v} == {x}" for x in scope))
+        chosen = self._one(f"s.up[{v}]", f"s.on[{v}]", f"s.up[{v}] & s.on[{v}]", *(f"{v} == {x}" for x in scope),
+                           *(f"{v} == {x}" for x in ("s.at", "s.last") * self.members))  # fmt: skip
         value, other = self._one(f"s.y[{v}]", f"s.y[{v}]", "s.x", "1"), self._one("0", "0", "1", f"s.y[{v}]")
         body = self._one(f"s.y[{v}]", f"s.y[{v}] - 1", *(f"ite({chosen}, {value}, {other})",) * 3)
         return f"sum_({body} for {v} in s.node)"
@@ -192,6 +232,8 @@ class Source:
         numbers += [f"s.y[{self._one(*scope)}]", f"ord_({self._one(*scope)})"] if scope else []
         numbers += ["s.crash_left"] * 4 if self.counts_faults else []
         numbers += [self._sum(scope) for _ in range(8 * self.sums * (len(scope) < 3))]
+        if self.members and self._often(0.4):
+            numbers = [f"{self._one('ord_', 's.y.__getitem__')}({self._member(scope)})"]
         if depth and len(scope) < 3:
             v = "abc"[len(scope)]
             numbers += [f"count({self._condition((*scope, v), 0)} for {v} in s.node)"] * 2
@@ -215,7 +257,7 @@ class Judged:
 
 def drawn(seed: int) -> tuple[str, type[System]]:
     """The text of a seed, and the class that it declares; messages name its lines as lines of `<drawn SEED>`."""
-    text = Source(Random(seed), sums=seed % 7 == 5).text()
+    text = Source(Random(seed), sums=seed % 7 == 5 or seed % 35 == 11, members=seed % 7 == 4).text()
     name = f"<drawn {seed}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     space: dict[str, Any] = {"__name__": __name__}

@@ -322,6 +322,15 @@ def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
         check(declared(text)())
 
 
+def test_a_value_that_is_assigned_at_no_member_may_be_outside_the_range() -> None:
+    text = AT + (
+        "own = one_of('node', per='node')\nbegun = flag()\n"
+        "@transition()\ndef put(self, s): 'Put.'; s.own[s.at], s.begun = s.at, ~s.begun\n"
+        "@always()\ndef first(self, s): 'First.'; return s.own[0] == 0"
+    )
+    assert not assert_engines_agree(declared(text)()).violated
+
+
 def test_a_step_property_reads_a_member_that_the_step_has_chosen() -> None:
     text = AT + (
         "@transition()\ndef take(self, s): 'Take.'; s.at, s.seen[s.held], s.held = s.held, True, s.node.after(s.held)\n"
