@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_, source
 from ..language.expressions import (
+    FALSE,
     QUANTIFIERS,
     TRUE,
     Role,
@@ -174,20 +175,18 @@ def _may_leave(system: System, slot: Slot) -> bool:
 
 
 def _in_range(slot: Slot, value: Expr) -> Expr:
-    """The condition that a step leaves each number in its range; a bound that is a size is not checked.
+    """The condition that a step leaves each number in its range, and each member; a size as a bound is not checked.
 
     The constructors of the language use the ranges before the step, which are assumed.
     """
     indices = tuple(loop_variable(dim) for dim in slot.dims)
     after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
-    wrong = (
-        after_.absent
-        if slot.sort.kind == "index"
-        else or_(
+    wrong = after_.absent if slot.sort.kind == "index" else FALSE
+    if slot.sort.kind == "int":
+        wrong = or_(
             *(less(after_, lift(low)) for low in (slot.sort.least,) if isinstance(low, int)),
             *(less(lift(high), after_) for high in (slot.sort.most,) if isinstance(high, int)),
         )
-    )
     for v in reversed(indices):
         wrong = abstract("any", v, wrong)
     return not_(wrong)
