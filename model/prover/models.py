@@ -53,7 +53,7 @@ def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
 
 
 def _values(dim: Sort, sort: Any, members: dict[str, list[Any]]) -> list[Any]:
-    """The members of an index, or the values of another sort; those of a fixed number have constructors."""
+    """The members of an index, or the values of another sort; an index of a fixed size has constructors."""
     if sort.name() in members:
         return members[sort.name()]
     if dim.kind == "bool":
