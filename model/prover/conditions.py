@@ -59,6 +59,13 @@ class Condition:
     goal: Expr
     trivial: bool
 
+    @property
+    def members(self) -> dict[Expr, Expr]:
+        """The fields of members that the guard fixes, each with the step's own member: counts and sums then have it."""
+        pairs = [c.args for c in conjuncts(self.guard) if c.op == "eq" and c.args[0].sort.kind == "index"]
+        found = (one for pair in pairs for one in (pair, pair[::-1]) if one[0].op == "read")
+        return {x: y for x, y in found if any(y is mine for mine in self.params)}
+
 
 class Claims:
     """The invariant of a system of any size, and the conditions of its proof.
@@ -206,6 +213,11 @@ def _starts(system: System) -> Iterator[Expr]:
         for v in reversed(indices):
             other = abstract("any", v, other)
         yield not_(other)
+
+
+def conjuncts(tree: Expr) -> tuple[Expr, ...]:
+    """The parts of a conjunction; the tree itself if it is none."""
+    return tree.args if tree.op == "and" else (tree,)
 
 
 @lru_cache(maxsize=100_000)

@@ -46,7 +46,7 @@ from ..language.expressions import (
 from ..language.expressions import ord_ as ordinal
 from ..language.quantifiers import abstract, instantiate, loop_variable
 from ..language.sorts import required
-from .conditions import inside
+from .conditions import conjuncts, inside
 from .sums import Sums, the_one
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ LAWS = {
     "same members": "two counts of the same members are equal",
     "opaque": "a count is not negative, and zero exactly if it has no member",
     "parts": "a sum is the sum of its parts, and a part is a sum too",
+    "same parts": "two parts of a sum with one term and the same members are equal",
     "signs": "a sum of numbers from 0 is at least each of them, and zero only if all are; zeros add up to zero",
     "single": "a sum in which all numbers except one are zero is that number",
     "pointwise": "a sum of numbers that are at most others is at most their sum, and less if one of them is less",
@@ -252,13 +253,13 @@ class Counting:
     def _below(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
         """Add the law of `count(any(F(k) & ord(v) < g(k)))`: the largest g(k), or all. F and `any` may be missing."""
         k = loop_variable(body.args[0]) if body.op == "any" else None
-        conjuncts = _conjuncts(body if k is None else instantiate(body, k))
-        bounds = [c for c in conjuncts if v in c.free]
+        conditions = conjuncts(body if k is None else instantiate(body, k))
+        bounds = [c for c in conditions if v in c.free]
         limits = [c.args[1] for c in bounds if c.op == "lt" and c.args[0] is ordinal(v) and v not in c.args[1].free]
         if not len(bounds) == len(limits) == 1:
             return False
         z3, size, limit = self.f.z3, self.f(members(v.sort)), self.f(limits[0])
-        most, some = z3.If(limit < size, limit, size), self.f(and_(*(c for c in conjuncts if v not in c.free)))
+        most, some = z3.If(limit < size, limit, size), self.f(and_(*(c for c in conditions if v not in c.free)))
         within, reached = z3.Implies(some, most <= number), z3.And(some, most == number)
         if k is not None:
             within, reached = z3.ForAll([self.f(k)], within), z3.Exists([self.f(k)], reached)
@@ -315,7 +316,7 @@ class Counting:
 
     def _split(self, v: Expr, x: Expr, body: Expr) -> tuple[Expr | None, Expr]:
         """The conjunct that v is before x in some order, or None, and the other conjuncts."""
-        parts = _conjuncts(body)
+        parts = conjuncts(body)
         for c in parts:
             if v in c.free and x in c.free and self._is_order(v, x, c):
                 return c, and_(*(other for other in parts if other is not c))
@@ -389,7 +390,7 @@ class Counting:
         if body is FALSE:
             return self.f.z3.IntVal(0)
         here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
-        only = the_one(v, _conjuncts(here))
+        only = the_one(v, conjuncts(here))
         if only is not None:
             return self.f(as_int(and_(not_(only.absent), substitute(here, {v: only}))))
         key = "cell", abstract("count", v, here)
@@ -410,7 +411,7 @@ class Counting:
     def _prefix(self, v: Expr, here: Expr, gone: tuple[Expr, ...], cell: Term) -> None:
         """Add the law that in a subset of K, at most s members have fewer than s members of K before them."""
         z3 = self.f.z3
-        for c in _conjuncts(here):
+        for c in conjuncts(here):
             if c.op != "lt" or v in c.args[1].free:
                 continue
             addends = [*_addends(c.args[0])]
@@ -422,7 +423,7 @@ class Counting:
             before, among = self._split(w, v, instantiate(counts[0], w))
             if before is None or v in among.free:
                 continue
-            rest = and_(*(x for x in _conjuncts(here) if x is not c))
+            rest = and_(*(x for x in conjuncts(here) if x is not c))
             inside = not_(abstract("any", v, and_(rest, not_(substitute(among, {w: v})))))
             room = self.f(c.args[1]) - sum((self.f(p) for p in offset), z3.IntVal(0))
             rank = self._rank(w, among, v, before)
@@ -493,13 +494,9 @@ def _outside(tree: Expr, old: Expr, new: Expr) -> Expr:
     return rebuild(tree, tuple(_outside(x, old, new) if isinstance(x, Expr) else x for x in tree.args))
 
 
-def _conjuncts(tree: Expr) -> tuple[Expr, ...]:
-    return tree.args if tree.op == "and" else (tree,)
-
-
 def _with(tree: Expr, old: Expr, new: Expr) -> Expr:
     """A conjunction in which `new` replaces the part `old`."""
-    return and_(*(new if x is old else x for x in _conjuncts(tree)))
+    return and_(*(new if x is old else x for x in conjuncts(tree)))
 
 
 def _addends(tree: Expr) -> Iterator[Expr]:

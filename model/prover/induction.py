@@ -30,7 +30,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..language import Expr, System, not_
-from ..language.expressions import FALSE, TRUE
+from ..language.expressions import FALSE, TRUE, substitute
 from .abbreviations import Abbreviations
 from .conditions import INIT, Claims, Condition
 from .counting import counted
@@ -58,18 +58,19 @@ class Attempt:
 
 
 FEW_LAWS = frozenset(("cells", "prefixes", "pointwise"))
+SAME = frozenset(("same parts",))  # the law makes many terms
 ATTEMPTS = (
     Attempt(0.1, without=FEW_LAWS),
     Attempt(0.4, short=True),
     Attempt(0.2),
     Attempt(0.2, True),
-    Attempt(0.2, True, FEW_LAWS),
-    Attempt(0.4, seed=1),
+    Attempt(0.2, True, FEW_LAWS | SAME),
+    Attempt(0.4, without=SAME, seed=1),
     Attempt(1.0, True, seed=2),
 )
 # Whether a property follows from the others is decided with little effort, or it is left to the induction.
-FROM_OTHERS = (Attempt(0.06, True, FEW_LAWS), Attempt(0.06, True))
-LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS, frozenset[str]()))
+FROM_OTHERS = (Attempt(0.06, True, FEW_LAWS | SAME), Attempt(0.06, True, SAME))
+LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS | SAME, SAME))
 FOLLOWS = "follows"
 
 Term = Any
@@ -272,7 +273,7 @@ class Prover:
                 continue
             put: dict[tuple[bool, bool], Base] = {}
             for attempt in ATTEMPTS:
-                goal, meanings = condition.goal, dict[str, Expr]()
+                goal, meanings = substitute(condition.goal, condition.members), dict[str, Expr]()
                 if attempt.short:
                     abbreviated = Abbreviations()
                     goal = abbreviated(goal)
@@ -296,7 +297,8 @@ class Prover:
 
     def _own(self, condition: Condition, kept: dict[str, Expr]) -> tuple[Expr, ...]:
         """The property itself, an assumption before a step; nothing for an initial state, where it is the question."""
-        return (kept[condition.what],) if condition.where != INIT and condition.what in kept else ()
+        mine = condition.where != INIT and condition.what in kept
+        return (substitute(kept[condition.what], condition.members),) if mine else ()
 
     def base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """The formulas that all questions about one step share."""
@@ -305,7 +307,8 @@ class Prover:
         given += [formulas.z3.Int(declared(name)) >= 0 for name in constants(self.claims.system)]  # systems check this
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
-            given += [formulas(tree) for name, tree in kept.items() if name not in left_out]
+            trees = [tree for name, tree in kept.items() if name not in left_out]
+            given += [formulas(substitute(tree, condition.members)) for tree in trees]
         given += [*formulas.chosen(condition.params), formulas(condition.guard)]
         return Base(formulas, given)
 

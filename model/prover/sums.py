@@ -37,9 +37,12 @@ class Sums:
     def __init__(self, counting: Counting, known: dict[Any, Any], compared: list[_Sum]) -> None:
         self.counting, self.f = counting, counting.f
         self._known, self._compared = known, compared
+        self._parts: list[tuple[Expr, Expr, Expr, Term]] = []  # without indices around them
 
     def fork(self, counting: Counting) -> Sums:
-        return Sums(counting, {**self._known}, [*self._compared])
+        out = Sums(counting, {**self._known}, [*self._compared])
+        out._parts = [*self._parts]
+        return out
 
     def number(self, v: Expr, body: Expr) -> Term:
         """The sum of `body` over all v."""
@@ -122,7 +125,17 @@ class Sums:
         made, slots, is_new = self._symbol("part", v, ite(is_one, term, ZERO))
         if is_new:
             self._laws(v, is_one, term, slots, self._at(made, slots))
+            if not slots:
+                self._alike(v, is_one, term, made())
         return self._at(made, slots)
+
+    def _alike(self, v: Expr, is_one: Expr, term: Expr, part: Term) -> None:
+        """Add the law that two parts of the same term are equal if their members are."""
+        for w, other, its_term, its_part in self._parts:
+            if w.sort is v.sort and substitute(its_term, {w: v}) is term:
+                differs = abstract("any", v, not_(equal(is_one, substitute(other, {w: v}))))
+                self._law("same parts", (), self.f.z3.Or(self.f(differs), part == its_part))
+        self._parts.append((v, is_one, term, part))
 
     def _laws(self, v: Expr, is_one: Expr, term: Expr, slots: tuple[Expr, ...], part: Term) -> None:
         """The laws of a part: its sign, when it is 0, and the part of a single member."""

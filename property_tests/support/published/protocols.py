@@ -271,4 +271,77 @@ class Ring(System):
         return ~same & all_(implies(s.started[a], s.number[a] < s.started.count()) for a in s.node)
 
 
-PUBLISHED = (LockServer, ToyConsensus, ShardedStore, Ring)
+class Termination(System, deadlock=False):
+    """The detection of the end in a ring, whose nodes count messages (Dijkstra's EWD 998, 1987), with its invariant."""
+
+    node = index(3)
+    least, most, sums = constant(2), constant(1), constant(6)
+    at = one_of("node", doc="the node with the token")
+    token = integer(0 - sums, sums, initial=0, doc="the sum of the counters of the nodes that it has passed")
+    token_black = flag(initial=True)
+    active, black = flag(per="node", initial=(True, False)), flag(per="node")
+    counter = integer(0 - least, most, per="node", initial=0, doc="messages sent, minus messages received")
+    pending = integer(0, most, per="node")
+
+    @transition(each=("node", "node"))
+    def initiate(self, s: S, node: Expr, last: Expr) -> None:
+        """Node 0 sends the token to the last node, if the last round decided nothing."""
+        s.when(ord_(node) == 0, s.at == node, all_(j <= last for j in s.node))
+        s.when(s.token_black | s.black[node] | (s.counter[node] + s.token > 0))
+        s.at, s.token, s.token_black, s.black[node] = last, 0, False, False
+
+    @transition(each=("node", "node"))
+    def pass_token(self, s: S, node: Expr, previous: Expr) -> None:
+        """A node that is not active passes the token on, with its count."""
+        s.when(s.at == node, ord_(previous) + 1 == ord_(node), ~s.active[node])
+        s.token, s.token_black = s.token + s.counter[node], s.token_black | s.black[node]
+        s.at, s.black[node] = previous, False
+
+    @transition(each=("node", "node"))
+    def send(self, s: S, node: Expr, other: Expr) -> None:
+        """An active node sends a message to another."""
+        s.when(s.active[node], node != other, s.counter[node] < self.most, s.pending[other] < self.most)
+        s.counter[node], s.pending[other] = s.counter[node] + 1, s.pending[other] + 1
+
+    @transition(each="node")
+    def receive(self, s: S, node: Expr) -> None:
+        """A node receives a message, and becomes active and black."""
+        s.when(s.pending[node] > 0)
+        s.pending[node], s.counter[node] = s.pending[node] - 1, s.counter[node] - 1
+        s.black[node], s.active[node] = True, True
+
+    @transition(each="node")
+    def end(self, s: S, node: Expr) -> None:
+        """A node becomes passive."""
+        s.active[node] = False
+
+    def detected(self, s: S) -> Any:
+        home = (any_((s.at == j) & (ord_(j) == 0) & ~s.black[j] & ~s.active[j] & (s.token + s.counter[j] == 0)
+                     for j in s.node))  # fmt: skip
+        return home & ~s.token_black
+
+    @sometimes()
+    def is_detected(self, s: S) -> Any:
+        """Node 0 detects that all have ended."""
+        return self.detected(s)
+
+    @always(witness="is_detected")
+    def counters_agree(self, s: S) -> Any:
+        """P0: as many messages are pending as were sent and not received."""
+        return sum_(s.pending) == sum_(s.counter)
+
+    @always(witness="is_detected")
+    def the_token_is_right(self, s: S) -> Any:
+        """P1 to P4: the nodes passed are passive and add up to the token, or a sign shows that they may not."""
+        passed = sum_(ite(s.at < j, s.counter[j], 0) for j in s.node)
+        right = all_(implies(s.at < j, ~s.active[j]) for j in s.node) & (s.token == passed)
+        ahead, black = sum_(s.counter) - passed + s.token > 0, any_((j <= s.at) & s.black[j] for j in s.node)
+        return right | ahead | black | s.token_black
+
+    @always(witness="is_detected")
+    def detects_the_end(self, s: S) -> Any:
+        """Where node 0 detects it, no node is active and no message is pending."""
+        return implies(self.detected(s), all_(~s.active[j] & (s.pending[j] == 0) for j in s.node))
+
+
+PUBLISHED = (LockServer, ToyConsensus, ShardedStore, Ring, Termination)

@@ -16,7 +16,7 @@ import trystate
 from trystate.model.checker.check import check
 from trystate.model.errors import UnavailableError
 from trystate.model.language import System
-from trystate.model.prover import formulas, second
+from trystate.model.prover import formulas, induction, second
 from trystate.model.prover.conditions import Claims
 from trystate.model.prover.induction import Answer, Proof, Prover, Status, possible
 from trystate.model.prover.models import state_lines
@@ -31,6 +31,7 @@ from trystate.property_tests.support.published.protocols import (
     PUBLISHED,
     LockServer,
     Ring,
+    Termination,
     ToyConsensus,
 )
 from trystate.property_tests.support.rendezvous.ablations import ABLATIONS, Ablation
@@ -66,7 +67,7 @@ def broken_in(cls: type[System], step: str, body: str) -> type[System]:
 
 @pytest.mark.parametrize("cls", PUBLISHED)
 def test_a_published_protocol_is_proved_for_any_size(cls: type[System]) -> None:
-    proof = proved(any_size(cls))
+    proof = proved(any_size(cls), effort=induction.EFFORT)
     assert set(proof.status.values()) == {Status.PROVED}
     assert proof.complete
     assert all(q.answer is Answer.REFUTED for q in proof.asked)
@@ -93,6 +94,26 @@ def test_a_broken_protocol_has_a_counterexample_to_induction(
     assert any(line.split()[0] in proof.system.slots for line in lines)
     assert all(len(line.split()) > 1 for line in lines), lines
     assert name in violated(check(broken(node=2) if cls is ToyConsensus else broken()))
+
+
+UNSOUND = (
+    ("receive(node)", "s.when(s.pending[node] > 0); s.active[node] = True; "
+     "s.pending[node], s.counter[node] = s.pending[node] - 1, s.counter[node] - 1"),
+    ("pass_token(node, previous)", "s.when(s.at == node, ord_(previous) + 1 == ord_(node)); "
+     "s.token, s.token_black = s.token + s.counter[node], s.token_black | s.black[node]; "
+     "s.at, s.black[node] = previous, False"),
+    ("pass_token(node, previous)", "s.when(s.at == node, ord_(previous) + 1 == ord_(node), ~s.active[node]); "
+     "s.token = s.token + s.counter[node]; s.at, s.black[node] = previous, False"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "body"), UNSOUND, ids=("stays white", "passes while active", "loses its colour"))
+def test_a_broken_detection_of_the_end_is_not_proved(step: str, body: str) -> None:
+    name, changed_step = "the_token_is_right", [step.partition("(")[0]]
+    broken = broken_in(Termination, step, body)
+    assert kept(any_size(Termination), changed_step, [name], effort=induction.EFFORT).status[name] is Status.KEPT
+    assert kept(any_size(broken), changed_step, [name], effort=induction.EFFORT).status[name] is not Status.KEPT
+    assert {name, "detects_the_end"} == violated(check(broken()))
 
 
 def test_where_a_number_may_leave_its_range_nothing_is_proved() -> None:
