@@ -216,7 +216,7 @@ def _starts(system: System) -> Iterator[Expr]:
 
 
 def conjuncts(tree: Expr) -> tuple[Expr, ...]:
-    """The parts of a conjunction; the tree itself if it is none."""
+    """The parts of a conjunction; of another tree, the tree."""
     return tree.args if tree.op == "and" else (tree,)
 
 
