@@ -315,14 +315,14 @@ class Kernel:
         A value that a later line replaces does not count: two lines may name the same member by two indices.
         """
         for number, write in enumerate(instance.transition.writes, 1):
-            slot = self.system.slots[write.field]
-            value = write.value
-            if slot.sort.kind not in ("int", "index"):
-                continue
-            if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
-                continue
-            later = [w for w in instance.transition.writes[number:] if w.field == write.field]
-            yield write.line, partial(self._leaves_range, instance, write, later)
+            if self.may_leave_range(write):
+                later = [w for w in instance.transition.writes[number:] if w.field == write.field]
+                yield write.line, partial(self._leaves_range, instance, write, later)
+
+    def may_leave_range(self, write: Write) -> bool:
+        """Whether some value of an assignment is outside the range of its field."""
+        sort, values = self.system.slots[write.field].sort, write.value.sort
+        return sort.kind in ("int", "index") and (values.low < sort.low or values.high > sort.high)
 
     def _leaves_range(self, instance: Instance, write: Write, later: Sequence[Write]) -> Expr:
         """Closed condition: this line leaves a value out of its field's range, and no later line replaces the value."""

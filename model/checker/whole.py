@@ -46,7 +46,7 @@ def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
         before, after = (kernel.system.decode(s) for s in path.states[-2:])
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
         if key.kind is WatchKind.RANGE:
-            lines = {write.line: write.field for write in instance.transition.writes}
+            lines = {w.line: w.field for w in instance.transition.writes if kernel.may_leave_range(w)}
             field = lines.get(str(key.subject), "")
             what = _left_range(kernel.system, field)
             slot = kernel.system.slots.get(field)

@@ -317,8 +317,8 @@ AT = "at = one_of('node', optional=True)\nheld = one_of('node')\n"
 
 
 def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
-    text = AT + "@transition()\ndef take(self, s): 'Take.'; s.held = s.at"
-    with pytest.raises(DeclarationError, match="4: take leaves the field's range after 1 steps"):
+    text = AT + "@transition()\ndef take(self, s): 'Take.'; s.held, s.seen[0] = s.at, True"
+    with pytest.raises(DeclarationError, match="4: take leaves the field's range after 1 steps: held has 0 to"):
         check(declared(text)())
 
 
