@@ -257,28 +257,31 @@ def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
         found = expand(expr.args[1], done)
     elif expr.op in ("const", "var"):
         found = expr
+    elif expr.op == "read":
+        found = _at_members(expr.name, tuple([expand(x, done) for x in expr.args[1:]]), expr.sort)
+        if done.fixed:
+            found = substitute(found, done.fixed)
     else:
         found = rebuild(expr, tuple([expand(x, done) if isinstance(x, Expr) else x for x in expr.args]))
-        if expr.op == "read":
-            found = _at_members(found)
-            if done.fixed:
-                found = substitute(found, done.fixed)
     done.trees[expr] = done.trees[found] = found
     return found
 
 
-def _at_members(expr: Expr) -> Expr:
-    """A read at a value of the state, as a choice between the members; another tree stays as it is."""
-    indices = expr.args[1:] if expr.op == "read" else ()
+def _at_members(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
+    """A read; at a value of the state, which such a read may have given, it is a choice between the members."""
     for k, index in enumerate(indices):
-        if index.op not in ("const", "var", "bound"):
-            at = [const(v, index.sort) for v in range(max(index.sort.low, 0), index.sort.high + 1)]
-            each = [_at_members(read(expr.name, (*indices[:k], v, *indices[k + 1 :]), expr.sort)) for v in at]
-            out = each[-1]
-            for v, value in zip(at[-2::-1], each[-2::-1], strict=True):
-                out = ite(equal(index, v), value, out)
-            return out
-    return expr
+        if index.op in ("const", "var", "bound"):
+            continue
+        if index.op == "ite":
+            condition, *ways = index.args
+            return ite(condition, *(_at_members(field, (*indices[:k], i, *indices[k + 1 :]), sort) for i in ways))
+        at = [const(v, index.sort) for v in range(max(index.sort.low, 0), index.sort.high + 1)]
+        each = [_at_members(field, (*indices[:k], v, *indices[k + 1 :]), sort) for v in at]
+        out = each[-1]
+        for v, value in zip(at[-2::-1], each[-2::-1], strict=True):
+            out = ite(equal(index, v), value, out)
+        return out
+    return read(field, indices, sort)
 
 
 def _unrolled(quantified: Expr, done: Unrolling) -> list[Expr]:

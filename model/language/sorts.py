@@ -100,7 +100,7 @@ def index_sort(name: str, size: float) -> Sort:
 @functools.cache
 def optional(index: Sort) -> Sort:
     """The members of an index, and none of them, which is -1."""
-    return Sort("index", index.name, -1, index.most)
+    return Sort("index", index.name, -1, index.most) if index.least == 0 else index
 
 
 @functools.cache

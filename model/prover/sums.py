@@ -244,4 +244,4 @@ def _plus(a: Parts, b: Parts, times: int = 1) -> Parts:
 def _exclude(x: Expr, y: Expr) -> bool:
     """Whether two conditions give one value two constants."""
     constants = x.op == y.op == "eq" and x.args[1].op == y.args[1].op == "const"
-    return constants and x.args[0] is y.args[0] and x is not y
+    return constants and x.args[0] is y.args[0] and x.args[1].value != y.args[1].value

@@ -322,6 +322,16 @@ def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
         check(declared(text)())
 
 
+def test_a_member_that_is_read_may_be_a_place_to_read() -> None:
+    text = AT + (
+        "to = one_of('node', optional=True, per='node')\n"
+        "@transition()\ndef go(self, s, node): 'Go.'; s.at, s.to[node] = node, s.held; s.held = s.node.after(s.held)\n"
+        "@always()\ndef known(self, s): 'No.'; return s.at.absent | ~s.to[s.to[s.at]].absent\n"
+        "@always()\ndef seen_there(self, s): 'No.'; return ~s.seen[s.to[s.at]] & (s.level <= 9) | s.at.absent"
+    )
+    assert {v.property.name for v in assert_engines_agree(declared(text)()).violated} == {"known"}
+
+
 def test_a_value_that_is_assigned_at_no_member_may_be_outside_the_range() -> None:
     text = AT + (
         "own = one_of('node', per='node')\nbegun = flag()\n"

@@ -10,7 +10,7 @@ from trystate.model.checker.check import check
 from trystate.model.language import *
 from trystate.model.language import choices, fields
 from trystate.model.language.expressions import lowest
-from trystate.model.prover import conditions
+from trystate.model.prover import conditions, sums
 from trystate.model.prover.conditions import Condition
 from trystate.model.prover.counting import Counting
 from trystate.model.prover.formulas import Formulas
@@ -115,6 +115,7 @@ class Beginnings(System):
     at, other = (one_of("node", optional=True, initial=(None, 0)) for _ in range(2))
     kept, spare = (flag(per="node", initial=(False, True)) for _ in range(2))
     load = integer("low", 3, per="node")
+    x, two = integer(0, 3, per="node", initial=(0, 2)), integer(0, 3, initial=2)
     odd = flag()
 
     @transition()
@@ -156,6 +157,11 @@ class Beginnings(System):
     def no_load_is_zero(self, s: S) -> Any:
         """False: the load of no node is 0, which is below the range."""
         return implies(s.at.absent, s.load[s.at] == 0)
+
+    @always(witness="")
+    def no_node_has_two(self, s: S) -> Any:
+        """False: no number is 2, compared with a constant and with a field that begins with it."""
+        return sum_(ite((s.x[j] == s.two) & (s.x[j] == 2), 1, 0) for j in s.node) == 0
 
     @always(witness="")
     def the_kept_are_the_spare(self, s: S) -> Any:
@@ -215,6 +221,9 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
     ),
     "parts of a sum are equal": (
         "the_kept_are_the_spare", rewritten(Sums._alike, "Or(self.f(differs), ", "Or(")
+    ),
+    "a constant of another range is another constant": (
+        "no_node_has_two", rewritten(sums._exclude, "x.args[1].value != y.args[1].value", "x is not y")
     ),
     "a member that is compared is the step's own": (
         "the_last_passes", rewritten(Condition.members.fget, 'c.op == "eq"', 'c.op in ("eq", "lt")')
