@@ -85,7 +85,7 @@ class Counting:
         self._known: dict[Any, Any] = {}
         self._counts: list[_Count] = []
         self._meanings: dict[str, tuple[Expr, Expr, tuple[Expr, ...]]] = {}
-        self._sums = Sums(self, {}, [])
+        self._sums = Sums(self, {}, [], [])
 
     def meanings(self) -> dict[str, tuple[Expr, Expr, tuple[Expr, ...]]]:
         """Each symbol of a count or sum, with its variable v, its body and its indices."""

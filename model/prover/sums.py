@@ -34,15 +34,19 @@ ZERO, ONE = lift(0), lift(1)
 class Sums:
     """The symbols of the sums in some formulas; `counting` names them, and has their meanings."""
 
-    def __init__(self, counting: Counting, known: dict[Any, Any], compared: list[_Sum]) -> None:
+    def __init__(
+        self,
+        counting: Counting,
+        known: dict[Any, Any],
+        compared: list[_Sum],
+        parts: list[tuple[Expr, Expr, Expr, Term]],
+    ) -> None:
+        """parts: those without indices around them, each with its variable, its condition and its term."""
         self.counting, self.f = counting, counting.f
-        self._known, self._compared = known, compared
-        self._parts: list[tuple[Expr, Expr, Expr, Term]] = []  # without indices around them
+        self._known, self._compared, self._parts = known, compared, parts
 
     def fork(self, counting: Counting) -> Sums:
-        out = Sums(counting, {**self._known}, [*self._compared])
-        out._parts = [*self._parts]
-        return out
+        return Sums(counting, {**self._known}, [*self._compared], [*self._parts])
 
     def number(self, v: Expr, body: Expr) -> Term:
         """The sum of `body` over all v."""

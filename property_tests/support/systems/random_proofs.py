@@ -45,13 +45,13 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class Source:
-    """The text of one system, drawn from `random`; with sums of numbers, and with fields of members."""
+    """The text of one system, drawn from `random`; `sums`: a number may be a sum. `members`: a field may hold one."""
 
     def __init__(self, random: Random, sums: bool = False, members: bool = False) -> None:
         self.random, self.sums, self.members = random, sums, members
         self.faulty = self._often(0.3)
         self.counts_faults, self.counts_members = self.faulty and self._often(0.5), self._often(0.2)
-        if members:  # nothing of such systems can be proved
+        if members:  # a system that counts faults, or uses the number of members, is mostly refused
             self.counts_faults = self.counts_members = False
         self.left = f"lift(s.crash_left {self._one('==', '>=')} 1)"
         self.x = self._one("0, 3", "0, 3", '"low", "high"', '0, "node"', '0, "high"', f"{LARGE - 2}, {LARGE + 1}")
