@@ -178,13 +178,13 @@ class Acceptor:
         for _ in range(ACCEPTS_IN_A_ROW):
             try:
                 sock, address = self.listener.accept()
-            except (BlockingIOError, InterruptedError):
+            except BlockingIOError:
+                self.exhausted = False
                 return
             except OSError as error:
                 if error.errno in EXHAUSTED:
                     return self.turn_away(error)
                 continue  # the peer gave up before it was accepted (accept(2): ECONNABORTED and network errors)
-            self.exhausted = False
             sock.setblocking(False)
             if (opening := self.accepted(sock, peer_name(address))) is not None:
                 task = self.loop.create_task(opening)
@@ -197,7 +197,7 @@ class Acceptor:
 
     def turn_away(self, error: OSError) -> None:
         """Close the connection that waits for a descriptor when none is left, and accept again a little later."""
-        if not self.exhausted:  # logged once, until a peer can be accepted again
+        if not self.exhausted:  # logged once, until each peer that waited is accepted
             self.exhausted = True
             count = len(self.connections) + len(self.opening)
             self.log(f"cannot accept: {error.strerror}, with {count} connections; newcomers are turned away: "

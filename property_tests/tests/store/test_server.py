@@ -111,6 +111,8 @@ def test_without_descriptors_newcomers_are_refused_and_others_served() -> None:
         before = cpu_seconds(command.process.pid)
         time.sleep(0.5)
         assert cpu_seconds(command.process.pid) - before < 0.25, "it spins"
+        peers[0].close()
+        until(lambda: served(command.port))  # it took the place of that peer: the server is full again
         for peer in peers:
             peer.close()
         until(lambda: served(command.port))
