@@ -1,7 +1,7 @@
 """The nightly profile (HYPOTHESIS_PROFILE=nightly): the same claims on more runs, within 90 minutes on two cores.
 
 Rule: this module has the nightly numbers of the tests, each with its cost: seconds of one core of an otherwise idle
-machine, estimated from parts of each. The numbers cost 73 minutes of one core together; random proofs take 20 of that
+machine, estimated from parts of each. The numbers cost 61 minutes of one core together; random proofs take 8 of that
 (`trystate simulate proofs` runs them for hours). Other nightly cases cost 62 minutes:
 searches of up to 13 million states (500 s) and of up to 52 million (1,200 s: docs/larger.py), three faults at once on
 our engine (84 systems, 550 s), two and three on our agent (123 systems, 160 s) and torch's (40 s), larger graphs of
@@ -26,7 +26,7 @@ EXAMPLES = 40  # examples of a hypothesis test without its own number
 NUMBERS: Mapping[str, int] = {
     "examples": 300,  # 400 s: seven times the ordinary number, with new ones each night
     "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
-    "seconds of random proofs": 1_200,  # 1,200 s: a random system is proved and searched twice a second
+    "seconds of random proofs": 480,  # 480 s: a random system is proved and searched twice a second; a test has ten minutes
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute
     "faults of a job in chaos": 12,  # included above; enough for each kind to occur
