@@ -26,7 +26,7 @@ EXAMPLES = 40  # examples of a hypothesis test without its own number
 NUMBERS: Mapping[str, int] = {
     "examples": 300,  # 400 s: seven times the ordinary number, with new ones each night
     "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
-    "seconds of random proofs": 480,  # 480 s: a random system is proved and searched twice a second; a test has ten minutes
+    "seconds of random proofs": 480,  # 480 s: a random system is proved and searched twice a second; the limit is 600
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute
     "faults of a job in chaos": 12,  # included above; enough for each kind to occur
