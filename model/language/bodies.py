@@ -6,6 +6,9 @@ refused if the trees differ. Two random draws may be equal. So a body that has c
 `DRAWS` more times after the first. The bodies of the systems in this package run once, because a test compares the
 trees of them all.
 
+A set or a dict finds a tree by its hash, so `s.x in {0}` would always be false. A body that has a tree hashed is
+refused in its second run.
+
 Failures. Each is an error that names the line: the function is `async` or a generator; its parameters do not fit the
 members that its `each` names; it raises (an undefined name, a wrong type); its trees differ. `_misuse`
 has the remedy of a wrong call of the language.
@@ -19,7 +22,8 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from itertools import combinations, zip_longest
 from opcode import opmap
@@ -239,15 +243,40 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
     before, first = _drawn(), run()
     drawn = _drawn() != before
     for _ in range(DRAWS if drawn else 1):
-        for one, other in zip_longest(trees(first), trees(run())):
+        with _hashes_refused():
+            again = run()
+        for one, other in zip_longest(trees(first), trees(again)):
             if one is None or other is None or one[0] is not other[0]:
-                (shown, at), again = one or other, other and other[0]
+                (shown, at), then = one or other, other and other[0]
                 source.refuse(
-                    f"{body.__name__} gives {shown}, and {again} when it runs again: a body runs when the system is "
+                    f"{body.__name__} gives {shown}, and {then} when it runs again: a body runs when the system is "
                     "built, and not in each state; declare a transition for each case, or one with each= over an index",
                     at=at,
                 )
     return first
+
+
+def line_of_author() -> str:
+    """The line that has called the calling function; "" if it is of this package or the standard library."""
+    frame = sys._getframe(2)
+    path, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
+    ours = source.is_ours(path) or path.startswith(_STANDARD_LIBRARY) or module.startswith(_COMPARED_BY_A_TEST)
+    return "" if ours else f"{path}:{frame.f_lineno}"
+
+
+@contextmanager
+def _hashes_refused() -> Iterator[None]:
+    def refused(tree: Expr) -> int:
+        if at := line_of_author():
+            source.refuse(f"{tree} is looked up in a set or a dict, by its hash: write isin() with the values", at=at)
+        return object.__hash__(tree)
+
+    kept: Any = Expr.__hash__
+    Expr.__hash__ = refused  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Expr.__hash__ = kept  # type: ignore[method-assign]
 
 
 def _drawn() -> object:

@@ -348,6 +348,10 @@ def equal(a: Expr, b: Expr) -> Expr:
 
 def less(a: Expr, b: Expr) -> Expr:
     _same_sort(a, b, "order")
+    if a.sort.kind == "enum":
+        source.refuse(f"{a} and {b} are of sort {a.sort.name}, whose values have no order: write isin()")
+    if a.sort.kind == "bool":
+        return and_(not_(a), b)
     if a.op == b.op == "const":
         return TRUE if a.args[0] < b.args[0] else FALSE
     if a.sort.most < b.sort.least:

@@ -203,13 +203,13 @@ class System:
 
     def _sizes(self, body: dict[str, Any], given: dict[str, Any]) -> dict[str, int]:
         declared = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
-        self._tables = {k: given.get(k, v) for k, v in declared.items() if is_table(v)}
-        for name, value in self._tables.items():
+        self.tables = {k: given.get(k, v) for k, v in declared.items() if is_table(v)}
+        for name, value in self.tables.items():
             if not is_table(value):
                 raise UsageError(f"{self.name}: {name} is {value!r}; give a value that cannot change, such as a tuple")
             setattr(self, name, value)
-        known = {k: v for k, v in declared.items() if k not in self._tables}
-        given = {k: v for k, v in given.items() if k not in self._tables}
+        known = {k: v for k, v in declared.items() if k not in self.tables}
+        given = {k: v for k, v in given.items() if k not in self.tables}
         for name, value in given.items():
             if name not in known:
                 raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(declared) or 'none'}")
@@ -225,7 +225,7 @@ class System:
     @property
     def arguments(self) -> dict[str, Any]:
         """The sizes and tables that a system alike is built with."""
-        return {**self.sizes, **self._tables}
+        return {**self.sizes, **self.tables}
 
     def _index_sort(self, name: str) -> Sort:
         return index_sort(name, self.sizes[name])

@@ -10,7 +10,8 @@ A proof assumes the conditions on the sizes that each system checks when it is b
 has a member, that a constant is not negative, and that each field begins in its range.
 
 An index or a constant that the system's `sizes_in_proofs` names keeps the size that it has there: its members are
-constants, and a quantifier over it is expanded. The proof holds only for that size.
+constants, and a quantifier over it is expanded. The proof holds only for that size, and for the tables of the system:
+constants that are tuples and the like.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..language import Sort, System
+from ..language import Sort, System, bodies, source
 from ..language.expressions import MEMBERS, symbol
 from ..language.fields import Constant, Index
 from ..language.properties import Claim
@@ -76,6 +77,17 @@ class _AnySize(System):
     def _faults(self, faults: Iterable[str] | Mapping[str, int], together: int | None) -> dict[str, Any]:
         return {name: symbol(f"{name}.bound", 1) for name in super()._faults(faults, together)}
 
+    @property
+    def faults(self) -> dict[str, Any]:
+        """The faults that are switched on, with symbols for their bounds; a declaration must not depend on them."""
+        if at := bodies.line_of_author():
+            source.refuse("self.faults is read, but a proof is for runs without faults too: declare a @fault", at=at)
+        return self._switched_on
+
+    @faults.setter
+    def faults(self, bounds: dict[str, Any]) -> None:
+        self._switched_on = bounds
+
     def _check_sizes(self) -> None:
         """Check nothing: the proof assumes the conditions that are checked for given sizes."""
 
@@ -83,7 +95,8 @@ class _AnySize(System):
 def constants(system: System) -> list[str]:
     """The names of the constants that the proof leaves open."""
     declared = system.declarations().items()
-    return [name for name, what in declared if isinstance(what, Constant) and name not in system.sizes_in_proofs]
+    fixed = {**system.sizes_in_proofs, **system.tables}
+    return [name for name, what in declared if isinstance(what, Constant) and name not in fixed]
 
 
 def lemma_names(lemmas: type[System]) -> frozenset[str]:

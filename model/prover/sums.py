@@ -211,7 +211,7 @@ class _Polynomials:
             return out
         if tree.op in ("eq", "lt"):
             a, b = tree.args
-            if a.sort.kind == "bool":
+            if tree.op == "eq" and a.sort.kind == "bool":
                 return self._chosen(self.condition(a), self.condition(b), self.condition(not_(b)))
             for x in (a, b):
                 if x.op == "ite":

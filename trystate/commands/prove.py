@@ -116,13 +116,13 @@ def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Ques
 def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
-    faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
+    faults = f"{plural(proof.faults, 'fault')}, each any number of times" if proof.faults else "no faults"
     indices = ", ".join(many(name) for name, sort in system.index_sorts.items() if sort.is_open)
     yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"
     if constants(system):
         limits = f" with {', '.join(map(str, proof.claims.allowed))}" if proof.claims.allowed else ""
         yield f"any {', '.join(constants(system))}{limits}"
-    for name, size in system.sizes_in_proofs.items():
+    for name, size in {**system.sizes_in_proofs, **system.tables}.items():
         yield f"not any number of {many(name)}: {size}" if name in system.index_sorts else f"not any {name}: {size}"
     refuted = sum(q.answer is Answer.REFUTED for q in proof.asked)
     total = proof.trivial + len(proof.asked)

@@ -11,7 +11,7 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.model.prover.induction import Status
 from trystate.model.prover.models import state_lines
-from trystate.model.prover.sizes import any_size
+from trystate.model.prover.sizes import any_size, constants
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.systems.declarations import FILE, declared
@@ -51,9 +51,11 @@ BREAK = "@transition()\ndef break_(self, s):\n    'Breaks.'\n    {}\n    s.bad =
         "s.when(len(s.node) < 2)",
         "if self.sizes['node'] != 1: return",
         "s.when(*(s.up[k] for k in range(self.sizes['node'])))",
+        "if self.sizes['node'] not in {1, 3}: return",
+        "if self.faults: return",
     ],
 )
-def test_a_step_that_computes_with_a_size_is_refused_with_its_line(guard: str) -> None:
+def test_a_step_that_computes_with_a_size_or_reads_the_faults_is_refused_with_its_line(guard: str) -> None:
     broken = declared(BREAK.format(guard), Lamp)
     with pytest.raises(DeclarationError, match=f"^{FILE}:4: "):
         any_size(broken)
@@ -216,6 +218,18 @@ def test_two_enums_with_one_whole_name_are_two_sorts() -> None:
     mixed = declared("@always(witness='some')\ndef mixed(self, s): 'Two enums.'; return s.first == s.second", painted)
     with pytest.raises(DeclarationError, match="cannot compare"):
         mixed()
+
+
+def test_an_order_of_flags_is_not_their_equality() -> None:
+    text = (
+        "on = flag(per='node')\n@transition()\ndef all_on(self, s):\n    'All.'\n    for j in s.node: s.on[j] = True\n"
+        "@always(witness='some')\ndef off(self, s): 'False.'; return sum_(as_int(s.bad < s.on[j]) for j in s.node) < 1"
+    )
+    assert proved(any_size(declared(text, Lamp))).status["off"] is Status.NOT_PROVED
+
+
+def test_a_table_is_not_left_open() -> None:
+    assert constants(any_size(declared("lo, of = constant(1), constant((0, 1))", Lamp))) == ["lo"]
 
 
 @pytest.mark.parametrize("name", ["abs", "select", "store", "mod", "distinct", "true", "let", "forall", "Int", "ite"])
