@@ -44,7 +44,7 @@ def host_and_port(text: str, default_port: int | None = None) -> tuple[str, int]
         raise UsageError(f"{text!r}: an IPv6 address needs brackets before a port: write {meant}")
     if not colon and default_port is not None:
         return host_of(host), default_port
-    if not (port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
+    if not (port.isascii() and port.isdigit() and len(port) < 9 and int(port) <= PORT_MAX):
         raise UsageError(f"{text!r} has no port from 0 to {PORT_MAX}; give host:port")
     return host_of(host), int(port)
 

@@ -67,8 +67,8 @@ def adopt(listen_fd: int) -> socket.socket:
     """
     try:
         listener = socket.socket(fileno=listen_fd)
-    except OSError as error:
-        raise UsageError(f"listen_fd {listen_fd}: {error.strerror}; give the number of an open, bound socket") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"listen_fd {listen_fd}: {error}; give the number of an open, bound socket") from None
     tcp = listener.family in (socket.AF_INET, socket.AF_INET6) and listener.type == socket.SOCK_STREAM
     try:
         if not tcp or not listener.getsockname()[1]:

@@ -189,6 +189,8 @@ class TCPStore(FastPaths):
                 call = CallText("watch_key", [b"/" + name], seconds)
                 connection = self._client.dedicated(call, deadline - monotonic())
                 self._watcher = Watcher(connection, seconds, self._where())
+                if self._closed:  # meanwhile
+                    self._watcher.close()
             watcher = self._watcher
         finally:
             self._watching.release()
@@ -231,10 +233,10 @@ class TCPStore(FastPaths):
         except (OSError, HungUp, Garbled) as error:
             connection.close()
             raise client.failed(call, error) from None
-        if look:
-            connection.close()
-        else:
+        if not look:
             self._kept_connections.append(connection)
+        if look or self._closed:
+            connection.close()
         return True
 
     def _clone(self) -> TCPStore:

@@ -95,7 +95,8 @@ class ExtendedCalls:
         deadline = self._again(operation, within)
         while True:
             try:
-                result: T = self._client.ask(call, request, reply, within, decode)
+                left = max(within - self._client.ready(call), min(within, LOOK_SECONDS))
+                result: T = self._client.ask(call, request, reply, left, decode)
                 return result
             except ConnectionLost as error:
                 within = self._left(deadline, error)
@@ -121,8 +122,10 @@ class ExtendedCalls:
         deadline = self._again(operation, seconds or within)
         while True:
             try:
-                request = asking.encode([server_ms(seconds), *fields])
-                result: T | None = self._client.ask(call, request, reply, within, decode)
+                used = self._client.ready(call)
+                request = asking.encode([server_ms(max(seconds - used, 0.001) if seconds else 0.0), *fields])
+                left = max(within - used, min(within, LOOK_SECONDS))
+                result: T | None = self._client.ask(call, request, reply, left, decode)
                 return result
             except ConnectionLost as error:
                 left = self._left(deadline, error)

@@ -231,6 +231,18 @@ class Client:
         self.give(connection)
         return result
 
+    def ready(self, call: CallText) -> float:
+        """Open a connection unless an idle one may be used; the seconds that it took, which an operation has less."""
+        begin = monotonic()
+        try:
+            connection = self.idle.pop()
+        except IndexError:
+            connection = self._another(call)
+        if self.terms.kept and connection.stale:
+            connection = self._renewed(connection, call)
+        self.give(connection)
+        return monotonic() - begin
+
     def after(self, connection: Connection, call: CallText, error: BaseException) -> BaseException:
         """Keep or drop a connection on which something failed, and return the exception to raise."""
         if isinstance(error, Refusal):

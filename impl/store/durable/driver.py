@@ -37,6 +37,7 @@ from .directory import Directory
 from .journal import SINCE_BYTES_MAX, File
 
 END_POLL_SECONDS = 0.001
+COMPACT_PAUSE_SECONDS = 10.0  # each attempt writes until the disk is full, for other programs too
 
 
 class KeptConnection(Connection):
@@ -69,7 +70,10 @@ class KeptConnection(Connection):
 
     def send(self) -> int:
         driver, session, size = self.driver, self.session, 0
-        if self.held or session.abort or not driver.contents.dirty:
+        if not driver.contents.dirty:
+            self.covered = self.free = 0  # else a later reply would leave before the change that it depends on
+            return super().send()
+        if self.held or session.abort:
             return super().send()
         if self.free:
             piece = session.take_outgoing(min(self.free, PIECE_BYTES))
@@ -106,6 +110,7 @@ class KeepingDriver(Driver):
         self.batch_turn: asyncio.Handle | None = None
         self.sync_timer: asyncio.TimerHandle | None = None
         self.compacting = False
+        self.compact_again = 0.0  # the time before which a full disk is not a reason to try
         self.compacting_from = 0  # the end of the journal at the start of the compaction
         self.snapshot: File | None = None  # complete; it replaces the journal with the next batch
         self.syncs = ThreadPoolExecutor(1, "trystate journal")
@@ -125,7 +130,8 @@ class KeepingDriver(Driver):
         try:
             contents.free += journal.reserve(size - contents.free, beside)
         except Refused:
-            if journal.has_history(contents):  # a snapshot without the history makes room
+            # A snapshot without the history makes room. If it had no room itself, deletes may have made some since.
+            if journal.has_history(contents) and self.loop.time() >= self.compact_again:
                 self.loop.call_soon(self.compact)
             raise
 
@@ -220,6 +226,7 @@ class KeepingDriver(Driver):
         if error is None:
             journal.give_up(writing.result())
         journal.compact_at = 2 * journal.file.end
+        self.compact_again = self.loop.time() + COMPACT_PAUSE_SECONDS
         why = f"more than {SINCE_BYTES_MAX} bytes were written meanwhile" if error is None else str(error)
         self.log(f"journal {journal.path}: not compacted at {journal.file.end} bytes: {why}; trying again later")
         return None

@@ -33,6 +33,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, cast
 
+from ...host.forking import let_go_after_fork
 from ...host.listening import peer_name
 from ...host.tls import Tls
 from ..limits import MIB, Limits
@@ -256,12 +257,22 @@ class Driver(Acceptor):
         super().__init__(listener, self.service.log)
         self.alarm, self.pending = self.service.alarm, self.service.replies.pending
         self.connections: dict[Session, Connection] = {}
+        let_go_after_fork(self)
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at: float | None = None
         self.turn: asyncio.Handle | None = None
 
     def make_service(self, **arguments: Any) -> Service:
         return Service(**arguments) if self.recorder is None else RecordingService(self.recorder, **arguments)
+
+    def forked(self) -> None:
+        """In a child: let go of the port and the connections. Their objects close the same descriptors again later."""
+        sockets = [self.listener, *(c.transport.get_extra_info("socket") for c in self.connections.values())]
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (one.fileno() for one in sockets):
+            if descriptor >= 0:
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
     # ---- connections
 

@@ -117,7 +117,13 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End the child and collect it. In a fork of the owner only close the pipes."""
+    """End the child and collect it. In a fork of the owner only close the pipes.
+
+    A fork that lives keeps its copy of the pipe open. So a byte ends the child, not only the pipe's end.
+    """
+    if os.getpid() == owner and process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.write(b"\n")
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -144,7 +150,7 @@ def child(
     log = Log(lines_to(sys.stderr, PREFIX))
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        loop.add_reader(sys.stdin.fileno(), stop)  # the parent sends nothing more, so readable means closed
+        loop.add_reader(sys.stdin.fileno(), stop)  # a byte or the pipe's end: the parent has closed it
         # A fork of the parent may keep the pipe open after the parent has ended. Some builds of Python lack pidfd_open.
         with contextlib.suppress(OSError, AttributeError):
             loop.add_reader(os.pidfd_open(parent), stop)

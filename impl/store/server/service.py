@@ -103,6 +103,7 @@ class Service:
         self.contents = contents if contents is not None else Contents(limits)
         self.guarded = self.contents.guarded
         self.sessions: dict[Session, None] = {}
+        self.full = False
         self.alarm = Alarm()
         self.handshakes = self.alarm.table()
         self.half_sent = HalfSent(limits, self.alarm, clock, self.close)
@@ -122,11 +123,14 @@ class Service:
         """Start a session for a new connection; None and a line in the log if the limit of connections is reached."""
         self.now = now
         if len(self.sessions) >= self.limits.connections:
-            self.log(
-                f"{peer}: refused: the limit of {len(self.sessions)} connections is reached; close some, or raise "
-                "connections"
-            )
+            if not self.full:  # logged once, until a connection is accepted: a refused client tries again
+                self.log(
+                    f"{peer}: refused: the limit of {len(self.sessions)} connections is reached; close some, or raise "
+                    "connections"
+                )
+            self.full = True
             return None
+        self.full = False
         session = Session(peer, self.watches.tell, self.replies.held)
         self.sessions[session] = None
         self.handshakes.add(session, now + self.limits.handshake_seconds)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from trystate.__main__ import main
 from trystate.exits import Exit
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.directory import Directory
+from trystate.impl.store.durable.driver import KeptConnection
 from trystate.impl.store.errors import FileRefused, OutcomeUnknown, StoreError
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
@@ -45,6 +47,17 @@ def test_replies_are_durable_and_in_the_order_of_their_connection(tmp_path: Path
             assert silent(reader) and silent(writer)
         assert reader.read(9) == blob(b"1")
         assert writer.read(25) == (1).to_bytes(8, "little") + (2).to_bytes(8, "little") + blob(b"2")
+
+
+def test_a_reply_that_left_while_nothing_was_due_frees_no_later_one() -> None:
+    driver, session = Mock(waiting={}), Mock(abort=False, closing=False)
+    driver.contents.dirty = False
+    session.take_parts.return_value, session.take_outgoing.side_effect = (), lambda size=0: b"x" * size
+    connection = KeptConnection(driver, session, Mock())
+    connection.free = 8  # of a batch that was durable while another change was not
+    connection.send()
+    driver.contents.dirty = True
+    assert connection.send() == 0 and connection in driver.waiting
 
 
 def test_a_failed_disk_takes_back_unacknowledged_changes_and_serves_reads(tmp_path: Path) -> None:
@@ -92,6 +105,24 @@ def test_a_disk_that_has_room_for_a_snapshot_alone_is_used_for_it(
     disk.room = 8000
     with Serving(tmp_path / "data", disk) as server:
         assert any("its disk has 8000 bytes free, but a snapshot" in line for line in server.lines)
+
+
+def test_a_full_disk_is_filled_by_one_snapshot_and_not_by_one_for_each_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 5_000)
+    monkeypatch.setattr(journals, "PIECE_BYTES", 4096)
+    disk = PlantedDisk()
+    with Serving(tmp_path / "data", disk) as server, server.store() as store:
+        monkeypatch.setattr(disk, "create", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        server.directory.journal.compact_at = 1 << 40
+        for number in range(100):
+            store.set("key", b"%200d" % number)
+        disk.room = 0
+        for _ in range(60):
+            with contextlib.suppress(StoreError):
+                store.set("key", "x" * 200)
+        assert sum("not compacted" in line for line in server.lines) == 1
 
 
 def test_a_store_that_is_closed_and_served_again_has_all(tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
+from trystate.impl.store.client import client
+from trystate.impl.store.client.calls import GRACE_SECONDS
+from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX, CallText
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server
 from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, frozen, until, within
-from trystate.store import ConnectionLost, OutcomeUnknown, StoreTimeout, TCPStore
+from trystate.store import ConnectionLost, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore
 
 MISUSED: list[Any] = [None, 1.5, b"bytes", "\ud800", "k" * 9000, 1 << 63, bytearray(b"v")]
 KEYS = st.sampled_from(["", "a", "b", "\u00e9", "/", "init/"]) | st.sampled_from(MISUSED)
@@ -175,6 +177,39 @@ def test_a_callback_may_use_the_store_watch_and_cancel(ours: TCPStore, key: str)
     ours.delete_key(key)
     until(lambda: len(seen) == 5)
     assert seen == ["first 1", "done", "second UPDATED", "second APPENDED", "second DELETED"]
+
+
+def test_a_watch_that_begins_while_its_store_is_closed_ends_with_it(
+    ours: TCPStore, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ours.clone()
+    dedicated = store._client.dedicated
+
+    def closing(*given: Any) -> Connection:
+        connection = dedicated(*given)
+        store.close()
+        return connection
+
+    monkeypatch.setattr(store._client, "dedicated", closing)
+    with pytest.raises(StoreClosed):
+        store.watch_key(key, print)
+
+
+def test_an_operation_has_the_time_that_its_connection_took_less(
+    ours: TCPStore, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ours.clone() as store:
+        pool = store._client
+        pool._close_idle()
+        clock, another, asked = iter([0.0, 1.5]), pool._another, []
+        connection = another(CallText("wait", [b"/a"], 2.0))
+        monkeypatch.setattr(pool, "_another", lambda call: connection)
+        monkeypatch.setattr(pool, "ask", lambda *given: asked.append(given) or True)
+        monkeypatch.setattr(client, "monotonic", lambda: next(clock))
+        store.wait([key], timedelta(seconds=2))
+        monkeypatch.undo()
+    ((_, request, _, within, _),) = asked
+    assert (500).to_bytes(8, "little") in request and within == 0.5 + GRACE_SECONDS
 
 
 @pytest.mark.parametrize("end", ["killed", "frozen"])
