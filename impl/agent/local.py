@@ -35,6 +35,7 @@ from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, 
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.metrics.api import put_metric
 from torch.distributed.elastic.multiprocessing import LogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 from torch.distributed.elastic.utils.logging import get_logger
 
 from trystate.model.errors import TrystateError
@@ -221,7 +222,12 @@ class ElasticAgent(LocalElasticAgent):
 
     def _observe(self, group: WorkerGroup) -> None:
         """Observe the workers and kill the ones that hang."""
-        self._result = self._monitor_workers(group)
+        if isinstance(self._pcontext, MultiprocessContext):
+            # torch waits without a limit for a worker whose function has returned, and does not end.
+            with self._signals.interrupt(), killed_when(self._must_end, self._watchdog.left_behind):
+                self._result = self._monitor_workers(group)
+        else:
+            self._result = self._monitor_workers(group)
         group.state = self._result.state
         self._final = final_failure(self._result, self._no_restart_codes)
         self._in_exit_barrier = group.state is WorkerState.SUCCEEDED

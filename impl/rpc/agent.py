@@ -51,7 +51,17 @@ from .arena import IDLE_SECONDS, Arena
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
 from .directory import checked_name
-from .errors import AgentClosed, FrameRefused, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
+from .errors import (
+    AgentClosed,
+    FrameRefused,
+    LimitExceeded,
+    NotAllowed,
+    NoWorker,
+    PeerLost,
+    RpcError,
+    RpcTimeout,
+    UnknownWorker,
+)
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
@@ -160,6 +170,8 @@ class Agent:
         entry = Request(to, done, what, timeout, deadline, self.thread.call)
         try:
             self._send(number, entry, kind, body, tensors, metadata, flags)
+        except (NotAllowed, UsageError):
+            raise
         except RpcError as error:
             self.later(partial(done, error))
         else:
@@ -281,7 +293,7 @@ class Agent:
         options, arena = self.options, connection.arena
         frame = outside(encode, kind, number, body, tensors, metadata, options.limits, flags=flags, arena=arena,
                         shared_from=options.shared_tensor_bytes)  # fmt: skip
-        connection.send(frame)
+        connection.send(frame, kind <= Kind.FAILED)
         if arena is not None and arena.has_more and not arena.is_looked_at:
             self._look_at(arena)
 

@@ -49,6 +49,7 @@ from .pool import Pool
 NOW = socket.MSG_DONTWAIT
 READ_BYTES = 1 << 20  # the size of a read from a connection with a layer
 READS_IN_A_ROW = 64  # reads from a connection that always has more; then other connections get their turn
+ANSWER_BYTES, ANSWERS_MAX = 1 << 16, 1 << 16  # a small answer, and how many pieces may wait before it
 POLL_SECONDS_MAX = 1000.0  # the longest poll, which takes an int of milliseconds; `lead` polls again
 
 
@@ -92,30 +93,37 @@ class Connection:
 
     # Out.
 
-    def send(self, frame: Encoded) -> None:
+    def send(self, frame: Encoded, is_answer: bool = False) -> None:
         """Send a frame after all earlier ones; never waits for the peer.
+
+        A small answer is sent over the limit too: the thread that reads makes it, and its request would end at its
+        timeout otherwise.
 
         Raises:
             PeerLost: the connection is over.
             LimitExceeded: the peer does not read, and `Limits.unsent_bytes` bytes wait for it; nothing was sent.
         """
         if self._writer == threading.get_ident():
+            self._take_back(frame)
             raise LimitExceeded(f"a signal handler calls worker {self.peer} while this thread sends to that worker: "
                                 "have the handler set a flag, and call afterwards")  # fmt: skip
         with self._writing:
             self._writer = threading.get_ident()
             try:
-                self._send(frame)
+                self._send(frame, is_answer and frame.size <= ANSWER_BYTES and len(self._outbox) < ANSWERS_MAX)
             finally:
                 self._writer = 0
 
-    def _send(self, frame: Encoded) -> None:
+    def _take_back(self, frame: Encoded) -> None:
+        if self.arena is not None:
+            for slot in frame.slots:
+                self.arena.take_back(slot)
+
+    def _send(self, frame: Encoded, over_limit: bool) -> None:
         if self.lost is not None:
             raise PeerLost(self.lost)
-        if self.unsent + frame.size > self.limits.unsent_bytes and self._outbox:
-            if self.arena is not None:
-                for slot in frame.slots:
-                    self.arena.take_back(slot)
+        if self.unsent + frame.size > self.limits.unsent_bytes and self._outbox and not over_limit:
+            self._take_back(frame)
             raise LimitExceeded(f"worker {self.peer} does not read: {self.unsent} bytes wait for it, and with "
                                 f"{frame.size} more the limit `unsent_bytes` of {self.limits.unsent_bytes} is exceeded"
                                 )  # fmt: skip

@@ -16,8 +16,8 @@ import itertools
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from struct import Struct
 from types import MethodType
@@ -125,6 +125,15 @@ class Invocations:
         if isinstance(error, NEVER_SENT) and not isinstance(error, RemoteError):
             self._withdraw(forks, metadata)
 
+    @contextmanager
+    def _withdrawn(self, call: _Packed, *made: Fork) -> Iterator[None]:
+        """Withdraw the forks and the metadata of a request, and the fork that it makes, if it raises."""
+        try:
+            yield
+        except RpcError:
+            self._withdraw([*made, *call.forks], call.metadata)
+            raise
+
     def _withdraw(self, forks: list[Fork], metadata: bytes) -> None:
         self.references.withdraw(forks)
         if metadata and self.agent.interceptor is not None:
@@ -136,7 +145,7 @@ class Invocations:
         seconds = self.agent.seconds(timeout)
         call = self._packed(to, function, args, kwargs)
         future = RpcFuture(self, to, seconds, (keep, call.forks, call.metadata))
-        with self._profiled("async", call.name, to):
+        with self._profiled("async", call.name, to), self._withdrawn(call):
             self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
                                flags=call.flags, what=call.name)  # fmt: skip
         if collected.future_list is not None:
@@ -149,13 +158,10 @@ class Invocations:
         seconds = self.agent.seconds(timeout)
         references = self.references
         call = self._packed(to, function, args, kwargs)
-        with references.making(to) as fork:
-            try:  # a value of this worker needs no confirmation
-                ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
-            except LimitExceeded:
-                self._withdraw(call.forks, call.metadata)
-                raise
-            done = partial(self._created, ref, keep, call.forks, call.metadata)
+        with references.making(to) as fork, self._withdrawn(call, fork):
+            # A value of this worker needs no confirmation.
+            ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
+            done = partial(self._created, ref, keep, [fork, *call.forks], call.metadata)
             with self._profiled("remote", call.name, to):
                 self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
                                    metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
@@ -204,7 +210,7 @@ class Invocations:
         metadata = self._metadata(to, tensors, name)
         try:
             forks = self._forks(references, to)  # last: nothing that may fail comes between them and the request
-        except LimitExceeded:
+        except RpcError:
             self._withdraw([], metadata)
             raise
         body = b"".join((CALL.pack(len(text), len(forks)), text, *(fork.packed() for fork in forks), data))
@@ -214,8 +220,10 @@ class Invocations:
         forks: list[Fork] = []
         try:
             for reference in references:
+                if reference._calls is not self:  # its number may be of another value in this group
+                    raise AgentClosed(f"Cannot send {reference!r} after deletion: it is of a group that has ended")
                 forks.append(self.references.fork(reference._ref, to))
-        except LimitExceeded:
+        except RpcError:
             self.references.withdraw(forks)
             raise
         return forks

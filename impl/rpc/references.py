@@ -53,7 +53,7 @@ class Happened(enum.IntEnum):
     DELETED = 3  # to the owner: the fork has ended
 
 
-Notice = tuple[int, Happened, Id, Id]  # the receiver, the notice, the reference and the fork
+Notice = tuple[int, Happened, Id, Id, Any]  # the receiver, the notice, the reference, the fork, and a `done` or None
 
 
 class Fork(NamedTuple):
@@ -253,7 +253,8 @@ class References:
             self._share(ref, fork, to)
             return Fork(ref.reference, fork, self.agent.me)
         with self.lock:
-            self._passed[fork] = ref, to
+            if self.agent.loss(to) is None:
+                self._passed[fork] = ref, to
         return Fork(ref.reference, fork, ref.owner)
 
     def withdraw(self, forks: Sequence[Fork]) -> None:
@@ -279,6 +280,9 @@ class References:
         return held
 
     def _known_there(self, held: Held, parent: int, result: Answer | BaseException) -> None:
+        if isinstance(result, LimitExceeded):
+            again = partial(self._known_there, held, parent)
+            return self._told((held.owner, Happened.FORKED, held.reference, held.fork, again), result)
         if isinstance(result, BaseException):
             held.failed = result
         else:
@@ -295,7 +299,7 @@ class References:
 
     def _tell(self, to: int, what: Happened, reference: Id, fork: Id, done: Any = None) -> None:
         body = NOTICE.pack(what, *reference, *fork)
-        done = done or partial(self._told, (to, what, reference, fork))
+        done = done or partial(self._told, (to, what, reference, fork, None))
         self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done, what="a notice of an RRef")
 
     def _told(self, notice: Notice, result: Answer | BaseException) -> None:
@@ -334,6 +338,8 @@ class References:
     def _share(self, owned: Owned, fork: Id, holder: int) -> None:
         limit = self.agent.options.limits.rrefs
         with self.lock:
+            if self.agent.loss(holder) is not None:  # `_peer_lost` has ended its forks, or will
+                return
             if len(self._shared) >= limit and owned.reference not in self._shared:
                 raise LimitExceeded(
                     f"worker {self.agent.name!r} owns {limit} values that others hold: drop some RRefs, or raise "

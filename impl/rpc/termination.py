@@ -50,7 +50,10 @@ def all_done(agent: Agent, store: Store, seconds: float) -> None:
     while True:
         _idle(agent, deadline, seconds)
         sent, received = agent.traffic
-        store.set(f"done/{number}/{agent.me}", f"{sent} {received}")
+        try:
+            store.set(f"done/{number}/{agent.me}", f"{sent} {received}")
+        except RuntimeError as error:
+            raise _failed(agent, error) from error
         now = [_of(agent, store, f"done/{number}/{rank}", deadline, seconds) for rank in agent.workers]
         if now == before and sum(sent for sent, _ in now) == sum(received for _, received in now):
             return
@@ -78,6 +81,12 @@ def _lost(agent: Agent) -> list[str]:
     return [why for rank in agent.workers if (why := agent.loss(rank)) is not None]
 
 
+def _failed(agent: Agent, error: RuntimeError) -> RpcError:
+    lost = _lost(agent)
+    text = f"shutdown() needs the store that the workers met in, and the store fails: {error}"
+    return PeerLost(lost[0]) if lost else RpcError(text)
+
+
 def _of(agent: Agent, store: Store, key: str, deadline: float, seconds: float) -> tuple[int, int]:
     """The counters of one worker in one round: frames sent, frames received."""
     rank = int(key.rpartition("/")[2])
@@ -92,9 +101,7 @@ def _of(agent: Agent, store: Store, key: str, deadline: float, seconds: float) -
             if (why := agent.loss(rank)) is not None:
                 raise PeerLost(why) from None
             if monotonic() - begun < look / 2:  # not a timeout; stores report timeouts with different exceptions
-                lost = _lost(agent)
-                raise PeerLost(lost[0]) if lost else RpcError(f"shutdown() needs the store that the workers met in, "
-                                                             f"and the store fails: {error}") from error  # fmt: skip
+                raise _failed(agent, error) from error
             if left <= 0:
                 raise RpcTimeout(f"worker {agent.workers[rank].name!r} did not come to shutdown() within {seconds:g} "
                                  "s: have all workers call it, or give graceful=False") from error  # fmt: skip

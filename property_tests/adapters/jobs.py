@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,11 @@ def eventually(said: str, condition: Callable[[], bool], seconds: float = SECOND
     while not condition():
         assert time.monotonic() < until, f"{said}: not within {seconds:g} s"
         time.sleep(0.02)
+
+
+def lingers() -> None:
+    """A worker's function whose process does not end with it."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
 
 
 def square(number: int) -> int:

@@ -60,6 +60,7 @@ RESULTS_MAX = 64  # a driver takes each result at once
 LATE_SECONDS = 1.0  # between two requests of a join after its deadline
 JOINING = (messages.JOIN, messages.POKE)
 PASSING = (*JOINING, messages.BEAT)  # requests that are made again where they are needed
+REPEATED = (messages.DONE, messages.LOOK, messages.WHY)
 UPON = (Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED)  # a notice makes such a node send a POKE
 
 
@@ -177,6 +178,10 @@ class Member:
         self._tickets += 1
         self._wanted.append((self._tickets, intent))
         return self._tickets
+
+    def forget(self, ticket: int) -> None:
+        """Do not send a request that its caller repeats later: it would be sent once for each turn of an outage."""
+        self._wanted = deque(one for one in self._wanted if one[0] != ticket or one[1].kind not in REPEATED)
 
     def _forget_join(self) -> None:
         self._wanted = deque(one for one in self._wanted if one[1].kind not in PASSING)

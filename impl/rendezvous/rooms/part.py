@@ -242,6 +242,7 @@ class RoomPart:
                 self._check()
                 now, lost = self.clock(), self._lost
                 if lost is not None and now - lost[0] >= OUTAGE_SECONDS_MAX:
+                    self.core.forget(ticket)
                     raise unreachable(lost[1], self._store, self._run_id, self._owner)
                 if now >= ends:
                     raise RendezvousTimeoutError(

@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +20,12 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerSpec
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser
+from torch.multiprocessing.spawn import ProcessContext
 
 from trystate.__main__ import main
 from trystate.commands.run import configured
@@ -37,7 +40,7 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.store import lives
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.jobs import Agent, eventually, square
+from trystate.property_tests.adapters.jobs import Agent, eventually, lingers, square
 
 TWO = ["--nnodes", "1:2", "--rdzv-endpoint", "h:1"]
 
@@ -347,6 +350,27 @@ def test_a_function_returns_its_results_by_rank() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert launch(config("square"), square, [3]) == {0: 9, 1: 9}
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_ends_an_agent_whose_functions_have_returned_in_workers_that_do_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, join = threading.Event(), ProcessContext.join
+
+    def joins(self: Any, timeout: float | None = None, *more: Any) -> Any:
+        if timeout is None:  # torch waits again; Python's own wait would miss a signal that comes just before it
+            waits.set()
+        return join(self, 0.1 if timeout is None else timeout, *more)
+
+    def stops() -> None:
+        if waits.wait(30):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ProcessContext, "join", joins)
+    with ThreadPoolExecutor() as threads:
+        threads.submit(stops)
+        with pytest.raises(SignalException):
+            launch(config("lingers"), lingers, [])
 
 
 def test_an_empty_store_at_the_start_of_a_round_is_another_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,14 @@ def test_a_join_without_a_server_ends_after_its_deadline() -> None:
     assert "join_timeout=20 s" in m.results[ticket].refused
 
 
+def test_a_request_that_is_repeated_waits_once_and_one_that_is_not_is_kept() -> None:
+    m = Member(participant(0), AGREED)
+    for _ in range(3):
+        m.forget(m.done())
+    m.forget(m.leave())
+    assert [intent.kind for _, intent in m._wanted] == [messages.LEAVE]
+
+
 def test_a_spare_waits_without_a_limit_and_then_has_its_whole_time() -> None:
     m = meeting(2, 2, 3).joined(10.0)
     spare = m.members[2]

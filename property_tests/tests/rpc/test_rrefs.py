@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from trystate.impl.rpc.references import NOTICE, Fork, Happened
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
 from trystate.rpc import (
+    AgentClosed,
     FrameRefused,
     LimitExceeded,
     Limits,
@@ -126,6 +128,36 @@ def test_nobody_pickles_an_rref_past_the_counts(three: list[Invocations]) -> Non
         pickle.dumps(own(three[A], 1))
 
 
+def test_an_rref_of_an_earlier_group_is_no_argument() -> None:
+    """Its number is the number of another value."""
+    with world(2) as before:
+        earlier = own(before[A], "first")
+    with world(2) as calls:
+        assert own(calls[A], "second").id == earlier.id
+        with pytest.raises(AgentClosed, match="of a group that has ended"):
+            calls[A].sync(B, f.given_back, ([earlier],), None, None)
+
+
+def test_an_argument_that_cannot_be_sent_raises_at_once_and_leaves_nothing(three: list[Invocations]) -> None:
+    mine, refused = own(three[A], 1), torch.empty(2, device="meta")
+    for send, to in itertools.product((three[A].begin, three[A].remote), (A, B)):
+        with pytest.raises(NotAllowed):
+            send(to, f.both, (mine, refused), None, None)
+    del mine
+    assert all_gone()
+
+
+def test_rrefs_that_are_given_to_a_lost_worker_end() -> None:
+    with world(3) as calls:
+        rrefs = [own(calls[A], 1), calls[A].remote(B, f.Counter, (1,), None, None)]
+        calls[C].agent.close("it is killed")
+        assert eventually(lambda: calls[A].agent.loss(C))
+        for rref in rrefs:
+            with pytest.raises(PeerLost):
+                calls[A].sync(C, f.given_back, (rref,), None, None)
+        assert calls[A].references.forks() == calls[A].references.counts()["passed"] == 0
+
+
 def test_a_deleted_value_raises_that_it_is_gone(three: list[Invocations]) -> None:
     gone = three[A].remote(B, f.add, (1, 2), None, None).id
     three[A].remote(B, f.add, (1, 2), None, None).to_here()
@@ -177,6 +209,21 @@ def test_a_notice_that_a_limit_has_stopped_is_sent_later(monkeypatch: pytest.Mon
                 two[A].sync(B, f.nothing, (), None, None)
             assert eventually(lambda: two[A].references._untold) and two[B].references.counts()["owned"] == 1
         assert all(future.wait() for future in futures) and all_gone()
+
+
+def test_a_handle_that_a_limit_hides_from_its_owner_keeps_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "AGAIN_SECONDS", 0.01)
+    with world(3, Options(timeout=PATIENCE_SECONDS, limits=Limits(unanswered=2), arena_bytes=0)) as calls:
+        rref = calls[A].remote(B, f.Counter, (1,), None, None)
+        rref.get_future().wait()
+        with f.closed_gate():
+            futures = [calls[C].begin(B, f.wait_for_gate, (), None, None) for _ in range(2)]
+            calls[A].sync(C, f.keep, (C, rref), None, None)
+            del rref
+            assert eventually(lambda: calls[C].references._untold)
+        assert all(future.wait() for future in futures)
+        assert eventually(lambda: calls[A].references.counts() == NOTHING)
+        assert f.KEPT.pop(C)[0].rpc_sync().add() == 2
 
 
 def test_a_reference_may_come_before_what_makes_its_value(three: list[Invocations]) -> None:

@@ -59,6 +59,14 @@ def test_shared_memory_of_a_call_that_was_not_sent_is_free() -> None:
         assert len(waiting.wait()) == 1 << 24
 
 
+def test_a_small_answer_is_sent_over_the_limit() -> None:
+    with world(2, Options(timeout=PATIENCE_SECONDS, arena_bytes=0, limits=Limits(unsent_bytes=1 << 20))) as calls:
+        with not_reading(calls[B].agent._connections[A]):
+            waiting = calls[A].begin(B, f.given_back, (bytes(1 << 24),), None, None)  # more than its socket takes
+            rref = calls[B].remote(A, f.both, (1,), None, None)
+        assert len(waiting.wait()) == 1 << 24 and rref.to_here() == (1, None)
+
+
 def test_shared_memory_that_was_used_once_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(arena, "KEPT_BYTES", 1 << 16)
@@ -385,6 +393,13 @@ def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:
                 flags.append(OneShotEvent())
         assert "interrupted" in str(asking.loss(B))
         assert eventually(lambda: asked.loss(A))
+
+
+def test_the_end_reports_a_store_that_fails() -> None:
+    with world(1) as calls, HashStore() as store:
+        store.close()
+        with pytest.raises(RpcError, match="and the store fails"):
+            all_done(calls[A].agent, store, 1.0)
 
 
 @pytest.mark.parametrize(("broken", "seconds", "error"), [(True, inf, PeerLost), (False, 0.5, RpcTimeout)])

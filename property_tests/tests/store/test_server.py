@@ -209,7 +209,7 @@ def test_closed_it_leaves_nothing(run_in: Any) -> None:
         Peer(server.port)
     with TCPStoreServer(port=server.port):  # the port is free at once
         pass
-    assert run_in == "thread" or server._embedded._process.returncode == 0, "it was killed"  # type: ignore[union-attr]
+    assert run_in == "thread" or server._embedded._process.returncode == 0, "it was killed"
     os.close(keep)
     os.close(gate)
     assert os.waitpid(child, 0)[1] == 0
