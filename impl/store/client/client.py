@@ -196,12 +196,7 @@ class Client:
 
     def perform(self, call: CallText, action: Callable[[Connection], T]) -> T:
         """Perform an action with a connection to itself. Raises the exceptions that the module `errors` lists."""
-        try:
-            connection = self.idle.pop()
-        except IndexError:
-            connection = self._another(call)
-        if self.terms.kept and connection.stale:
-            connection = self._renewed(connection, call)
+        connection = self._take(call)
         try:
             result = action(connection)
         except BaseException as error:
@@ -218,12 +213,7 @@ class Client:
         decode: Callable[[bytes], T | None] = codec.undecoded,
     ) -> T:
         """`perform` for one request, whose reply is due within `within` seconds. Repeats that code for speed."""
-        try:
-            connection = self.idle.pop()
-        except IndexError:
-            connection = self._another(call)
-        if self.terms.kept and connection.stale:
-            connection = self._renewed(connection, call)
+        connection = self._take(call)
         try:
             result = connection.ask(request, reply, within, decode)
         except BaseException as error:
@@ -234,13 +224,7 @@ class Client:
     def ready(self, call: CallText) -> float:
         """Open a connection unless an idle one may be used; the seconds that it took, which an operation has less."""
         begin = monotonic()
-        try:
-            connection = self.idle.pop()
-        except IndexError:
-            connection = self._another(call)
-        if self.terms.kept and connection.stale:
-            connection = self._renewed(connection, call)
-        self.give(connection)
+        self.give(self._take(call))
         return monotonic() - begin
 
     def after(self, connection: Connection, call: CallText, error: BaseException) -> BaseException:
@@ -252,6 +236,16 @@ class Client:
         if isinstance(error, OSError | HungUp | Garbled):
             return self.failed(call, error)
         return error
+
+    def _take(self, call: CallText) -> Connection:
+        """A connection to the server of today, which is not idle any more."""
+        try:
+            connection = self.idle.pop()
+        except IndexError:
+            connection = self._another(call)
+        if self.terms.kept and connection.stale:
+            connection = self._renewed(connection, call)
+        return connection
 
     def _another(self, call: CallText) -> Connection:
         """An idle connection, or a new one if fewer than CONNECTIONS_MAX are open or being opened."""

@@ -17,15 +17,13 @@ from trystate.model.language import System
 
 from .agreement import Consensus, Paxos, PaxosCommit, Raft, TransactionCommit, Voting
 from .messages import AbdRegister, AlternatingBit
-from .puzzles import CigaretteSmokers, CoffeeCan, Prisoner
-from .resources import Bakery, BakeryInvariant, LamportMutex, ReadersWriters, SchedulingAllocator, SimpleAllocator
-from .rings import ChangRoberts, DiningPhilosophers, Ewd840, Ewd998, TokenRing
+from .resources import Bakery, BakeryInvariant, LamportMutex, SchedulingAllocator, SimpleAllocator
+from .rings import ChangRoberts, DiningPhilosophers, Ewd998, TokenRing
 
 __all__ = [
-    "SPECIFICATIONS", "AbdRegister", "AlternatingBit", "Bakery", "BakeryInvariant", "ChangRoberts", "CigaretteSmokers",
-    "CoffeeCan", "Consensus", "DiningPhilosophers", "Ewd840", "Ewd998", "LamportMutex", "Paxos", "PaxosCommit",
-    "Prisoner", "Raft", "ReadersWriters", "SchedulingAllocator", "SimpleAllocator", "Specification",
-    "TokenRing", "TransactionCommit", "Voting",
+    "SPECIFICATIONS", "AbdRegister", "AlternatingBit", "Bakery", "BakeryInvariant", "ChangRoberts", "Consensus",
+    "DiningPhilosophers", "Ewd998", "LamportMutex", "Paxos", "PaxosCommit", "Raft", "SchedulingAllocator",
+    "SimpleAllocator", "Specification", "TokenRing", "TransactionCommit", "Voting",
 ]  # fmt: skip
 
 
@@ -42,17 +40,10 @@ class Specification:
 
 
 SPECIFICATIONS = (
-    Specification(CigaretteSmokers, 6),
-    Specification(CoffeeCan, 5_150),
-    Specification(Prisoner, 16),
-    Specification(Prisoner, 62, {"unknown": 1}),
     Specification(DiningPhilosophers, 67),
-    Specification(Ewd840, 302),
-    Specification(Ewd840, 1_566, {"node": 4}),
     Specification(Ewd998, 1_520_618),  # TLC; the manifest has "1.3m"
     Specification(TokenRing, 46_656),
     Specification(ChangRoberts, 137),
-    Specification(ReadersWriters, 21_527),
     Specification(SimpleAllocator, 400),
     Specification(SchedulingAllocator, 1_690),
     Specification(Bakery, 2_303),  # TLC, with the configuration of the next

@@ -1,4 +1,4 @@
-"""Shared resources: readers and writers, two allocators, the bakery, Lamport's mutual exclusion by clocks."""
+"""Shared resources: two allocators, the bakery, Lamport's mutual exclusion by clocks."""
 
 from __future__ import annotations
 
@@ -9,54 +9,6 @@ from typing import Any
 from trystate.model.language import *
 
 S = SymbolicState
-
-
-class Request(enum.Enum):
-    """The purpose of a request in the queue."""
-
-    READ = "to read"
-    WRITE = "to write"
-
-
-class ReadersWriters(System):
-    """Readers and writers who wait in one queue."""
-
-    actor = index(3)
-    readers = flag(per=actor)
-    writers = flag(per=actor)
-    waiting = sequence(2 * actor, kind=Request, who=actor)
-
-    @transition(each=(actor, Request))
-    def try_(self, s: S, actor: Expr, kind: Expr) -> None:
-        """An actor waits to read or to write, if it does not wait for this yet."""
-        s.when(~s.waiting.contains(kind=kind, who=actor))
-        s.waiting.push(kind=kind, who=actor)
-
-    @transition()
-    def read_or_write(self, s: S) -> None:
-        """The first in the queue reads, or writes if no actor reads."""
-        head = s.waiting.head
-        reads = head.kind == Request.READ
-        s.when(~s.waiting.is_empty, ~s.writers.any(), reads | ~s.readers.any())
-        s.readers[head.who], s.writers[head.who] = s.readers[head.who] | reads, ~reads
-        s.waiting.pop()
-
-    @transition()
-    def stop(self, s: S) -> None:
-        """An actor stops to read, or else to write."""
-        actor = s.choose(s.actor)
-        s.when(s.readers[actor] | s.writers[actor])
-        s.writers[actor], s.readers[actor] = s.writers[actor] & s.readers[actor], False
-
-    @sometimes()
-    def two_read(self, s: S) -> Any:
-        """Two actors read."""
-        return s.readers.count() == 2
-
-    @always(witness="two_read")
-    def safety(self, s: S) -> Any:
-        """No actor reads while one writes, and at most one writes."""
-        return ~(s.readers.any() & s.writers.any()) & (s.writers.count() <= 1)
 
 
 class SimpleAllocator(System):

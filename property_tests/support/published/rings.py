@@ -1,4 +1,4 @@
-"""Processes on a ring: Chandy and Misra, Dijkstra's three rings (EWD 426, 840, 998), Chang and Roberts."""
+"""Processes on a ring: Chandy and Misra, Dijkstra's two rings (EWD 426, 998), Chang and Roberts."""
 
 from __future__ import annotations
 
@@ -62,54 +62,6 @@ class DiningPhilosophers(System):
     def neighbours_do_not_eat(self, s: S) -> Any:
         """Two neighbours never eat at the same time."""
         return ~any_((s.place[j] == Place.EAT) & (s.place[s.node.after(j)] == Place.EAT) for j in s.node)
-
-
-class Ewd840(System, deadlock=False):
-    """Dijkstra, Feijen, van Gasteren, EWD 840, 1983: a token goes round a ring to find out that all have ended."""
-
-    node = index(3)
-    active = flag(per=node, initial=ANY)
-    black = flag(per=node, initial=ANY)
-    at = one_of(node, initial=ANY)
-    token_black = flag(initial=True)
-
-    @transition()
-    def initiate(self, s: S) -> None:
-        """Node 0 sends the token round."""
-        s.when(s.at == 0, s.token_black | s.black[0])
-        s.at, s.token_black, s.black[0] = s.node.before(0), False, False
-
-    @transition()
-    def pass_token(self, s: S) -> None:
-        """A node that is not active, or black, passes the token on."""
-        s.when(s.at != 0, ~s.active[s.at] | s.black[s.at] | s.token_black)
-        s.token_black, s.black[s.at] = s.token_black | s.black[s.at], False
-        s.at = s.node.before(s.at)
-
-    @environment()
-    def send(self, s: S, node: Expr) -> None:
-        """An active node activates another; it becomes black if the other has the higher number."""
-        other = s.choose(s.node)
-        s.when(s.active[node], other != node)
-        s.active[other], s.black[node] = True, s.black[node] | (other > node)
-
-    @environment()
-    def end(self, s: S, node: Expr) -> None:
-        """A node becomes passive."""
-        s.active[node] = False
-
-    def detected(self, s: S) -> Any:
-        return (s.at == 0) & ~s.token_black & ~s.black[0] & ~s.active[0]
-
-    @sometimes()
-    def is_detected(self, s: S) -> Any:
-        """Node 0 detects that all have ended."""
-        return self.detected(s)
-
-    @always(witness="is_detected")
-    def detects_the_end(self, s: S) -> Any:
-        """Where node 0 detects it, no node is active."""
-        return ~self.detected(s) | ~s.active.any()
 
 
 class Ewd998(System, deadlock=False):
