@@ -352,7 +352,7 @@ def test_a_function_returns_its_results_by_rank() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_signal_ends_an_agent_whose_functions_have_returned_in_workers_that_do_not_end(
+def test_a_signal_ends_an_agent_of_functions_whose_workers_do_not_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits, join = threading.Event(), ProcessContext.join

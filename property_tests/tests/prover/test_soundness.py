@@ -55,7 +55,7 @@ BREAK = "@transition()\ndef break_(self, s):\n    'Breaks.'\n    {}\n    s.bad =
         "if self.faults: return",
     ],
 )
-def test_a_step_that_computes_with_a_size_or_reads_the_faults_is_refused_with_its_line(guard: str) -> None:
+def test_a_step_that_computes_with_a_size_is_refused_with_its_line(guard: str) -> None:
     broken = declared(BREAK.format(guard), Lamp)
     with pytest.raises(DeclarationError, match=f"^{FILE}:4: "):
         any_size(broken)

@@ -54,7 +54,7 @@ def test_a_reply_that_left_while_nothing_was_due_frees_no_later_one() -> None:
     driver.contents.dirty = False
     session.take_parts.return_value, session.take_outgoing.side_effect = (), lambda size=0: b"x" * size
     connection = KeptConnection(driver, session, Mock())
-    connection.free = 8  # of a batch that was durable while another change was not
+    connection.free = 8  # bytes of a batch that was durable while another change was not
     connection.send()
     driver.contents.dirty = True
     assert connection.send() == 0 and connection in driver.waiting
@@ -107,9 +107,7 @@ def test_a_disk_that_has_room_for_a_snapshot_alone_is_used_for_it(
         assert any("its disk has 8000 bytes free, but a snapshot" in line for line in server.lines)
 
 
-def test_a_full_disk_is_filled_by_one_snapshot_and_not_by_one_for_each_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_filled_by_one_snapshot_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 5_000)
     monkeypatch.setattr(journals, "PIECE_BYTES", 4096)
     disk = PlantedDisk()
