@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,8 @@ def tailed(
     """
     jobs: dict[str, None] = {}
     last, came = 0.0, clock()
-    states, counters = dict[str, Snapshot](), defaultdict[str, dict[str, int]](dict)  # each job has one
+    states, counters = dict[str, Snapshot](), defaultdict[str, Counter[str]](Counter)  # each job has one
+    rooms = dict[int, str]()  # the token of the node that has last changed a room by each connection
     for line in _lines(path, clock, pause):
         if line is None:
             why = "the record does not grow; see whether its server still runs"
@@ -111,7 +112,12 @@ def tailed(
                 raise UsageError(f"{path} has several jobs; choose one with --rdzv-id: {', '.join(jobs)}")
             state = _state_of(path, line, protocol) if job in (None, name) else None
             if state is not None and protocol is Protocol.OURS:
+                rooms[line.connection] = state.writer
                 states[name], state = state, counted(state, counters[name])
+        elif identity is not None and line.what == "room" and identity[1] in states:
+            name, token = identity[1], rooms.get(line.connection, "")
+            counters[name][token] += 1
+            state = counted(states[name], counters[name])
         elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:
             name = beat["run"]
             result = line.fields.get("result")

@@ -254,7 +254,13 @@ def observe(
 def status_of(state: Snapshot, job: str, place: str, sight: Sight, now: float) -> Status:
     """The state in the form that is shown, with the observed heartbeats."""
     members = [
-        Member(str(who), name, state.ranks.get(who), **sight.times(who, now), drained=who.token in state.draining)
+        Member(
+            str(who),
+            name,
+            state.ranks.get(who),
+            drained=who.token in state.draining,
+            **({} if who.token in state.done else sight.times(who, now)),
+        )  # then it may be silent
         for name, membership in LISTS.items()
         for who, listed in state.members.items()
         if listed is membership

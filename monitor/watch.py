@@ -59,6 +59,7 @@ class Times:
     expiry: float = TORCH_BEAT_SECONDS * ATTEMPTS
     last_call: float = LAST_CALL_SECONDS
     join: float = JOIN_SECONDS
+    newcomers: float = 0.0  # the time for which a complete round lets newcomers wait
 
 
 @dataclass(slots=True)
@@ -105,7 +106,8 @@ class Watch:
         if self.state is None or (own := self.state.settings) is None:
             return self._given
         last_call = own.rescale_timeout if self.state.round else own.last_call_timeout
-        return Times(own.keep_alive_interval, own.expiry_seconds, last_call, self._given.join)
+        interval, newcomers = own.keep_alive_interval, own.scale_up_interval
+        return Times(interval, own.expiry_seconds, last_call, self._given.join, newcomers)
 
     def status(self) -> Status | None:
         """The last seen status of the job."""
@@ -217,7 +219,7 @@ class Watch:
         for lost in status.missing:
             way = f"; {lost.finding.workaround}" if lost.finding is not None else ""
             yield f"missing {lost.key}", f"{lost}{way}"
-        calling = self.state is not None and self.state.calling
+        calling = self.state is not None and self.state.calling and not status.of("expected")
         if not status.complete and calling and still > terms.last_call + terms.interval:
             text = f"longer than its {terms.last_call:g} s: no node has completed the round"
             yield "stuck", f"the last call of round {status.round} has lasted {still:.0f} s, {text}"
@@ -225,7 +227,7 @@ class Watch:
             text = f"{status.waits_for or 'nodes'}: its nodes give up after {terms.join:g} s"
             yield "stuck", f"round {status.round} has waited {still:.0f} s for {text}"
         waiting = status.of("waiting")
-        if status.complete and waiting and still > BESIDE_SECONDS:
+        if status.complete and waiting and still > max(BESIDE_SECONDS, terms.newcomers + terms.interval):
             names = ", ".join(one.name for one in waiting[:3]) + (" waits" if len(waiting) == 1 else " wait")
             yield "unanswered", f"{names} next to round {status.round} for {still:.0f} s, and no member makes room"
 

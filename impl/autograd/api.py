@@ -19,6 +19,7 @@ from trystate.model.errors import UsageError
 from ..rpc import invocations
 from ..rpc.agent import Agent
 from ..rpc.errors import AgentClosed
+from ..rpc.options import call_seconds
 from .driver import Driver
 from .errors import AutogradError, ContextError
 from .messages import MAX_SECONDS
@@ -120,9 +121,7 @@ def backward(
             "backward(): incompatible function arguments: they are backward(context_id: int, roots: list[Tensor], "
             f"retain_graph: bool, mode: str, timeout: float); got {type(context_id).__name__}, {type(roots).__name__}"
         )
-    seconds = here.agent.timeout if timeout is None else float(timeout)
-    if not 0 < seconds <= MAX_SECONDS:
-        raise UsageError(f"timeout is {timeout}: give seconds above 0, at most {MAX_SECONDS:g}")
+    seconds = min(here.agent.timeout if timeout is None else call_seconds(timeout, "timeout"), MAX_SECONDS)
     if mode not in ("fast", "smart"):
         raise UsageError(f'mode is {mode!r}: give "fast" or "smart"')
     check_open(context_id)

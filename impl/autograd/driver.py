@@ -208,6 +208,9 @@ class Driver:
                 except BaseException as error:
                     self.do(local_pass.fail, self._raised(error))
                     if not isinstance(error, Exception):
+                        with self.lock:
+                            _, effects = local_pass.next()  # the pass has failed: it ends, and a CANCEL is answered
+                        self._perform(effects)
                         raise
 
     def _raised(self, error: BaseException) -> PassError:

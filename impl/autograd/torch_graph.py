@@ -6,6 +6,7 @@ torch's engine runs the nodes: it runs their hooks, casts and un-broadcasts, and
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -232,7 +233,8 @@ def _undefined() -> Callable[[Sequence[Tensor | None]], tuple[None, ...] | None]
 class _Stop(Exception):
     """A hook that ends the engine's run right after its node, since the engine cannot run a single node.
 
-    It only ends runs on its own thread: another context may run the same node on another thread.
+    It only ends runs on its own thread: another context may run the same node on another thread. A hook may run the
+    engine through the same node too, with `torch.autograd.grad`: that run is not ended.
     """
 
     made: Sequence[Tensor | None] = ()
@@ -242,6 +244,6 @@ class _Stop(Exception):
         self._thread = threading.get_ident()
 
     def __call__(self, made: Sequence[Tensor | None], _: object) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread and sys._getframe(1).f_code is _run_from.__code__:
             self.made = made
             raise self

@@ -19,6 +19,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 from trystate.model.errors import TrystateError, UsageError
 
 from ..host.addresses import host_and_port
+from ..host.listening import listen
 from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused, TlsRefused
 from ..store.hash import HashStore
@@ -106,16 +107,14 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
     server, unserved = None, ""
     with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
         serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
-    if options.record and serves:
-        try:
-            check_free(Path(options.record))
-        except UsageError as error:
-            raise RendezvousSettingsError(str(error)) from error
     if serves:
         try:
-            server = TCPStoreServer(
-                _bound(host), port, secret=options.secret, tls=options.tls, record=options.record or None
-            )
+            with listen(_bound(host), port) as listener:  # before the record: another agent of this machine may serve
+                if options.record:
+                    _check_record(options.record)
+                server = TCPStoreServer(
+                    listen_fd=listener.detach(), secret=options.secret, tls=options.tls, record=options.record or None
+                )
         except UsageError as error:
             if options.is_host:
                 raise
@@ -134,6 +133,13 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
             server.close()
         raise
     return Endpoint(store, server, host, options.run_id, owner)
+
+
+def _check_record(path: str) -> None:
+    try:
+        check_free(Path(path))
+    except UsageError as error:
+        raise RendezvousSettingsError(str(error)) from error
 
 
 def _file(options: Options) -> Any:

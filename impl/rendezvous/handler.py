@@ -217,6 +217,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 part.stop()
                 part.listed = False  # it has left
                 self._recorder.said("drained", state)
+                self.linger(self._options.other_jobs_timeout)  # the others continue, and need the store
                 if self.for_launcher:
                     log.warning("%s", error)
                     raise NotNeeded(0) from None
@@ -338,14 +339,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """End the round of a leaving node before it stops its workers; this spends a restart and never fails."""
         self._part.give_notice()
 
-    def linger(self) -> None:
+    def linger(self, seconds: float | None = None) -> None:
         """Wait until the other nodes have left, if this node serves the endpoint; never fails.
 
-        The nodes of its own job have a window to leave, the nodes of other jobs have other_jobs_timeout.
+        The nodes of its own job have `seconds`, or a window, to leave, the nodes of other jobs have other_jobs_timeout.
         """
         if self._resources.serves:
             with contextlib.suppress(RendezvousError):
-                self._part.until_alone(self._options.settings.expiry_seconds)
+                self._part.until_alone(self._options.settings.expiry_seconds if seconds is None else seconds)
             self._resources.serve_others(self._options.other_jobs_timeout)
 
     def close(self, reason: str, verdict: str = "") -> bool:

@@ -65,7 +65,11 @@ class Arena:
         found = self._reserve(-(-size(code, shape) // PAGE_BYTES) * PAGE_BYTES)
         if found is not None:
             # This thread copies alone: torch's copy would wake torch's threads and wait for the last of them.
-            np.copyto(array(self._map, code, shape, strides, found[1]), elements(tensor))
+            try:
+                np.copyto(array(self._map, code, shape, strides, found[1]), elements(tensor))
+            except BaseException:  # Ctrl-C
+                self.take_back(found[0])
+                raise
         return found
 
     def take_back(self, slot: int) -> None:

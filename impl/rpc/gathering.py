@@ -56,9 +56,9 @@ class Gatherings:
             raise RpcError(
                 f"worker {member} is not one of the workers {ranks} that it would meet: have it name itself too"
             )
-        for lost in filter(None, map(self._loss, ranks)):
-            raise PeerLost(f"the workers {ranks} cannot meet: {lost}")
-        with self._lock:
+        with self._lock:  # `lost`, which takes it too, is called after a loss is known
+            for lost in filter(None, map(self._loss, ranks)):
+                raise PeerLost(f"the workers {ranks} cannot meet: {lost}")
             rounds = self._rounds.setdefault(ranks, [])
             found = next((each for each in rounds if member not in each.come), None)
             if found is None:

@@ -125,6 +125,7 @@ class _Unpickler(pickle.Unpickler):
     ) -> None:
         super().__init__(stream)
         self._serialiser, self._tensors, self._references = serialiser, tensors, references
+        self._parameters: dict[int, Parameter] = {}
 
     def persistent_load(self, what: Any) -> Any:
         if type(what) is int:
@@ -136,8 +137,10 @@ class _Unpickler(pickle.Unpickler):
         if len(what) == 1:
             return _of(self._references, what[0])
         tensor = _of(self._tensors, what[0])
-        # A tensor in a graph represents the sender's parameter; any other becomes a parameter of this worker.
-        return tensor if tensor.grad_fn is not None else Parameter(tensor, bool(what[1]))
+        # A tensor in a graph represents the sender's parameter; any other becomes a parameter of this worker, once.
+        if tensor.grad_fn is None and what[0] not in self._parameters:
+            self._parameters[what[0]] = Parameter(tensor, bool(what[1]))
+        return self._parameters.get(what[0], tensor)
 
     def find_class(self, module: str, name: str) -> Any:
         if not self._serialiser.restricted:

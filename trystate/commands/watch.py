@@ -27,6 +27,7 @@ from ..exits import Exit
 
 if TYPE_CHECKING:
     from trystate.monitor.sources import Look
+    from trystate.monitor.status import Status
     from trystate.monitor.watch import Notice, Watch
 
 LATEST = 12  # notices and warnings on the screen
@@ -115,7 +116,6 @@ def _reached(looks: Iterator[Look]) -> Iterator[Look]:
 def _followed(
     looks: Iterator[Look], seen: Watch, show: Callable[[list[Notice], str], None], seconds: float | None
 ) -> int:
-    from trystate.impl.rendezvous.jobs import OURS
     from trystate.monitor.live import Live
 
     until = None if seconds is None else time.monotonic() + seconds
@@ -124,12 +124,18 @@ def _followed(
         show(live.take(look), look.waits_for)
         status = seen.status()
         if status is not None and status.closed is not None and look.line is None:
-            failed = status.backend == OURS and status.closed["verdict"] != "succeeded"
-            return Exit.FAILED if failed else Exit.OK
+            return Exit.FAILED if _has_failed(status) else Exit.OK
         if until is not None and time.monotonic() >= until:
             break
     live.finish()
-    return Exit.FAILED if seen.warnings or live.is_wrong else Exit.OK
+    return Exit.FAILED if seen.warnings or live.is_wrong or _has_failed(seen.status()) else Exit.OK
+
+
+def _has_failed(status: Status | None) -> bool:
+    from trystate.impl.rendezvous.jobs import OURS
+
+    closed = status.closed if status is not None and status.backend == OURS else None
+    return closed is not None and closed["verdict"] != "succeeded"
 
 
 def _lines(console: Console) -> Callable[[list[Notice], str], None]:

@@ -17,6 +17,7 @@ from torch.futures import Future
 from trystate import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import CLEAN, NO_MESSAGE, Clean, Forward
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import CALL
@@ -84,10 +85,11 @@ def pass_of(parameter: torch.Tensor) -> None:
 @pytest.mark.parametrize("remote", [False, True], ids=["before a call", "after its answer"])
 def test_a_pass_that_is_interrupted_is_over(remote: bool) -> None:
     x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    interrupts = [KeyboardInterrupt()]
+    interrupts, passes = [KeyboardInterrupt()], list[LocalPass]()
 
     def interrupt(_: torch.Tensor) -> None:
         if interrupts:
+            passes.extend(driver().container.passes())
             raise interrupts.pop()
 
     (x if remote else y).register_hook(interrupt)  # type: ignore[no-untyped-call]
@@ -95,6 +97,7 @@ def test_a_pass_that_is_interrupted_is_over(remote: bool) -> None:
         root = called(x, torch.ones(2)) + y.sum()
         with pytest.raises(KeyboardInterrupt):
             autograd.backward(context, [root], retain_graph=True)
+        assert not any(local_pass.running for local_pass in passes)  # so a CANCEL is answered
         autograd.backward(context, [root], retain_graph=True)
         gradients = autograd.get_gradients(context)
     assert gradients[x].tolist() == gradients[y].tolist() == [1.0, 1.0]
@@ -124,6 +127,22 @@ def test_a_hook_calls_outside_of_the_context() -> None:
         for _ in range(2):  # the second pass would wait for sends that the first recorded
             autograd.backward(context, [loss], retain_graph=True)
         assert autograd.get_gradients(context)[value].tolist() == [6, 6]
+
+
+def test_a_hook_runs_the_engine_through_its_own_node() -> None:
+    value = torch.ones(3, requires_grad=True)
+    fed = value * 1
+    sine = fed.sin()
+    other = (sine * 5).sum()
+
+    def hook(_: torch.Tensor) -> None:
+        handle.remove()
+        torch.autograd.grad(other, value, retain_graph=True)
+
+    handle: Any = sine.register_hook(hook)  # type: ignore[no-untyped-call]
+    with autograd.context() as context:
+        autograd.backward(context, [(sine * 2).sum() + called(fed, torch.ones(3))], timeout=0)
+        torch.testing.assert_close(autograd.get_gradients(context)[value], 2 * torch.ones(3).cos() + 1)
 
 
 def doubled_later(one: torch.Tensor) -> Future[torch.Tensor]:

@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="a rendezvous is torch's")
 
 
+from trystate.__main__ import main
+from trystate.exits import Exit
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.errors import UnavailableError, UsageError
@@ -129,6 +131,18 @@ def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
     assert told.startswith("warning: hostC_1_0, hostD_1_0 wait next to round 0")
 
 
+def test_a_node_that_has_finished_or_still_has_time_is_not_blamed() -> None:
+    both = changed("mark_complete", joined(A, B), A)
+    finished = changed("mark_done", both, B)  # in a room, no beat of it is in the state
+    patient = replace(changed("add_to_wait_list", both, C), settings=replace(SETTINGS, scale_up_interval=600.0))
+    failed = changed("replace_round", changed("mark_complete", joined(A, B, C), A), A, failed=True)
+    stopping = changed("add_to_participants", failed, B, SETTINGS)  # C is expected: its workers end slowly
+    for state, nodes in ((finished, (A,)), (patient, (A, B, C)), (stopping, (A, B, C))):
+        watch = Watch("job", "here")
+        texts(watch, state, 0.0)
+        assert beating(watch, state, nodes, int(BESIDE_SECONDS) + 5) == []
+
+
 def test_a_store_that_has_lost_the_job_is_told() -> None:
     watch = Watch("job", "here")
     state = changed("mark_complete", joined(A, B), A)
@@ -217,6 +231,17 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
     assert [look.line.number for look in looks if look.line] == [1, 2, 3, 4, 5]
     assert [len(look.state.members) for look in looks if look.state is not None] == [1, 2]
     assert looks[-1].job == "job"
+
+
+def test_a_beat_in_a_room_is_in_the_record_and_a_failed_job_is_a_failure(tmp_path: Path) -> None:
+    path, end = tmp_path / "record", {"op": "end", "t": 5.0, "c": 0}
+    beat = {"op": "room", "t": 3.0, "c": 1, "key": "trystate/job/state", "intent": "beat", "size": 34, "result": 1}
+    closed = changed("mark_closed", joined(A), A, "no restart is left", "failed")
+    lines = [HEADER, {**written(joined(A), 2.0), "how": "room"}, beat, written(closed, 4.0), end]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    first, second, _ = [look.state for look in tailed(path, None, pause=stop) if look.state is not None]
+    assert [*second.beats.values()] == [number + 1 for number in first.beats.values()]
+    assert main(["watch", str(path)]) == Exit.FAILED
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path
     assert one.server is not None
     with caplog.at_level("INFO"):
         two = endpoint(f"127.0.0.1:{one.server.port}", record=str(other))
+        endpoint(f"127.0.0.1:{one.server.port}", record=str(path)).close()  # another agent of this machine
     assert "another node serves the endpoint, so nothing is recorded here" in caplog.text
     two.store.set("trystate/job/state", b"written")
     two.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -197,6 +199,15 @@ def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
     found = arena.lay(tensor)
     assert found is not None
     return found
+
+
+def test_an_interrupted_copy_frees_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, whole = Arena(1 << 16), torch.zeros(1 << 14)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(np, "copyto", Mock(side_effect=KeyboardInterrupt))
+        arena.lay(whole)
+    assert arena.lay(whole) is not None
+    arena.close_descriptor()
 
 
 def test_an_arena_that_is_not_used_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ def test_a_method_takes_its_object_along() -> None:
         back = calls[0].sync(1, f.given_back, ([module, f.Counter.add],), None, None)
         assert torch.equal(back[0].weight, module.weight) and isinstance(back[0].weight, torch.nn.Parameter)
         assert back[0].weight.requires_grad and back[1] is f.Counter.add
+        one, other = calls[0].sync(1, f.given_back, ([module.weight] * 2,), None, None)
+        assert one is other, "tied weights"
     with world(2) as calls, pytest.raises(NotAllowed, match=r"Counter is not sent: give Options\(allowed=\(Counter,\)"):
         calls[0].sync(1, f.Counter(5).add, (2,), None, None)
 
