@@ -40,11 +40,17 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
     states: Any = enum.Enum(f"{name}State", {state: f"the state {state}" for state in names})  # type: ignore[misc]
     events = {k: v for k, v in machine.events.items() if not (machine.auto_transitions and _is_automatic(k, names))}
     rows = {k: [row for each in event.transitions.values() for row in each] for k, event in events.items()}
-    flags = sorted({_name(c) for each in rows.values() for row in each for c in row.conditions})
+    conditions: dict[str, Any] = {}
+    for condition in (c for each in rows.values() for row in each for c in row.conditions):
+        if conditions.setdefault(_name(condition), condition.func) != condition.func:
+            raise UsageError(f"the machine has two conditions with the name {_name(condition)!r}: rename one")
+    flags = sorted(conditions)
     field = choice(states, initial=states[machine.initial])
     body: dict[str, Any] = {"state": field, "control": machine_of(field, "The machine.")}
     for known in flags:
         body[known] = flag(doc=f"whether {known} holds")
+        if f"change_{known}" in conditions:
+            raise UsageError(f"the machine has the conditions {known!r} and 'change_{known}': rename one")
         body[f"change_{known}"] = environment()(_change(known))
     for trigger, each in rows.items():
         if trigger in body or not trigger.isidentifier():
@@ -53,7 +59,7 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
         arcs = [arc(states[source], states[dest]) for source, dest in moves]
         body[trigger] = transition(moves=arcs)(_step(trigger, each, states))
     final = [state for state in names if getattr(machine.states[state], "final", False)]
-    left = {row.source for each in rows.values() for row in each}
+    left = {row.source for each in rows.values() for row in each if row.dest not in (None, row.source)}
     body["at_end"] = terminal(_end([states[state] for state in final or [s for s in names if s not in left]]))
     return types.new_class(name, (System,), exec_body=lambda own: own.update(body))
 

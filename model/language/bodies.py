@@ -6,8 +6,8 @@ refused if the trees differ. Two random draws may be equal. So a body that has c
 `DRAWS` more times after the first. The bodies of the systems in this package run once, because a test compares the
 trees of them all.
 
-A set or a dict finds a tree by its hash, so `s.x in {0}` would always be false. A body that has a tree hashed is
-refused in its second run.
+A set or a dict finds a tree by its hash, so `s.x in {0}` would always be false; `s.x.name` is the field's name, and not
+the name of its value. A body that does either is refused in its second run.
 
 Failures. Each is an error that names the line: the function is `async` or a generator; its parameters do not fit the
 members that its `each` names; it raises (an undefined name, a wrong type); its trees differ. `_misuse`
@@ -98,7 +98,7 @@ def _refuse_identity(body: Callable[..., Any]) -> None:
         text = ast.parse(textwrap.dedent(inspect.getsource(body)))
     except (OSError, SyntaxError):
         return
-    states = {*code.co_varnames[1 : code.co_argcount]}
+    states = {*_names(code)} - {*code.co_varnames[: min(code.co_argcount, 1)]}
     compared = (here for here in ast.walk(text) if isinstance(here, ast.Compare))
     for here in (one for one in compared if any(isinstance(op, ast.Is | ast.IsNot) for op in one.ops)):
         if any(_reads(side, states) for side in (here.left, *here.comparators)):
@@ -113,6 +113,14 @@ def _uses_is(code: CodeType) -> bool:
     """Whether `is` may occur in a function, or in a function within it: only then its source is read."""
     within = (_uses_is(one) for one in code.co_consts if isinstance(one, CodeType))
     return _IS_OP in code.co_code[::2] or any(within)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The variables of a function, and of the functions, lambdas and generators within it."""
+    yield from code.co_varnames
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _names(one)
 
 
 def _reads(side: ast.expr, states: set[str]) -> bool:
@@ -243,7 +251,7 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
     before, first = _drawn(), run()
     drawn = _drawn() != before
     for _ in range(DRAWS if drawn else 1):
-        with _hashes_refused():
+        with _misreadings_refused():
             again = run()
         for one, other in zip_longest(trees(first), trees(again)):
             if one is None or other is None or one[0] is not other[0]:
@@ -265,18 +273,25 @@ def line_of_author() -> str:
 
 
 @contextmanager
-def _hashes_refused() -> Iterator[None]:
+def _misreadings_refused() -> Iterator[None]:
     def refused(tree: Expr) -> int:
         if at := line_of_author():
             source.refuse(f"{tree} is looked up in a set or a dict, by its hash: write isin() with the values", at=at)
         return object.__hash__(tree)
 
-    kept: Any = Expr.__hash__
-    Expr.__hash__ = refused  # type: ignore[method-assign, assignment]
+    def name(tree: Expr) -> str:
+        if at := line_of_author():
+            source.refuse(
+                f"{tree}.name is read before any state exists: compare {tree} with a member of its enum", at=at
+            )
+        return str(kept[1].fget(tree))
+
+    kept: Any = Expr.__hash__, Expr.name
+    Expr.__hash__, Expr.name = refused, property(name)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Expr.__hash__ = kept  # type: ignore[method-assign]
+        Expr.__hash__, Expr.name = kept  # type: ignore[method-assign]
 
 
 def _drawn() -> object:

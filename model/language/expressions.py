@@ -296,6 +296,7 @@ def absent(index: Sort) -> Expr:
 def member_of(value: Any, sort: Sort) -> Expr | None:
     """The tree of a value that is always in a sort, or absent from an index; None for any other value."""
     if sort.kind in ("index", "int") and isinstance(value, int):
+        value = +value if isinstance(value, enum.Enum) else value  # the number of an IntEnum, and not its ordinal
         inside = sort.least <= value <= sort.most
         return None if not inside else const(value, sort) if sort.kind == "index" else lift(value)
     found = lift(value)

@@ -122,7 +122,8 @@ class SequenceView(Composite):
     def __eq__(self, other: object) -> Any:
         if not isinstance(other, SequenceView) or len(other._places) != len(self._places):
             source.refuse(f"{self._name} is a sequence, and {other!r} is not one of the same length: compare records")
-        return and_(self.length == other.length, *(self[p] == other[p] for p in self._places))
+        same = ((self.length <= p) | (self[p] == other[p]) for p in self._places)  # empty places may differ
+        return and_(self.length == other.length, *same)
 
     def _take(self, other: Any) -> None:
         """Become a copy of another sequence, as it is at this line."""
@@ -135,8 +136,10 @@ class SequenceView(Composite):
         now = other._at_this_line()
         for component in self._components:
             for p in self._places:
-                there = p < len(now._places)
-                self._put(p, component, now.read(p, component) if there else self._lowest(component))
+                value = self._lowest(component)
+                if p < len(now._places):
+                    value = ite(now.length > p, now.read(p, component), value)
+                self._put(p, component, value)
         self._put_length(now.length)
 
     @property

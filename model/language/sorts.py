@@ -109,7 +109,7 @@ def required(index: Sort) -> Sort:
     return index_sort(index.name, index.most + 1)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)  # members of two enums of texts or numbers may be equal
 def ordinal(member: enum.Enum) -> int:
     """The position of an enum member in its class: the int that represents it in a state."""
     return list(type(member)).index(member)

@@ -188,7 +188,10 @@ class System:
             trace_property(self, k, v) for k, v in body.items() if isinstance(v, Claim) and v.is_asked(self)
         )
         ends = [v for v in body.values() if isinstance(v, Terminal)]
-        self.terminal: Expr = self._condition("the terminal condition", ends[-1].body) if ends else FALSE
+        if len(ends) > 1:
+            names = " and ".join(v.body.__name__ for v in ends)
+            source.refuse(f"{names} are terminal conditions: declare one", at=source.line_of(ends[-1].body.__code__))
+        self.terminal: Expr = self._condition("the terminal condition", ends[0].body) if ends else FALSE
         first = [v.body for v in body.values() if isinstance(v, Beginning)]
         self.initial_condition: Expr = and_(*(self._condition(f"the initial condition {b.__name__}", b) for b in first))
         self._check(body)

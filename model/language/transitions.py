@@ -126,7 +126,15 @@ class Rule(bodies.Decorated):
 
 def fault_bounds(declarations: Mapping[str, Any]) -> dict[str, int]:
     """The faults and switches of a system's declarations, in their order, and how often each may happen."""
-    return {rule.fault: rule.bound for rule in declarations.values() if isinstance(rule, Rule) and rule.fault}
+    found: dict[str, int] = {}
+    for rule in declarations.values():
+        if isinstance(rule, Rule) and rule.fault and found.setdefault(rule.fault, rule.bound) != rule.bound:
+            bounds = f"{found[rule.fault]} and {rule.bound}"
+            source.refuse(
+                f"fault {rule.fault} has the bounds {bounds}: give each step the same bound=",
+                at=source.line_of(rule.body.__code__),
+            )
+    return found
 
 
 def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:

@@ -83,6 +83,8 @@ def test_an_imported_machine_is_searched_with_its_final_states() -> None:
     walk = Walk(job())
     walk.follow("finish")
     assert walk.rests
+    stays = transitions.Machine(states=["a", "b"], initial="a", transitions=[["go", "a", "b"], ["look", "b", "="]])
+    assert not check(from_transitions(stays)()).violated
     assert not check(from_transitions(transitions.Machine(states=["a", "b"], initial="a", ordered_transitions=True,
                                                           transitions=[["go", "a", "b"]]))()).violated  # fmt: skip
 
@@ -97,6 +99,9 @@ def test_an_imported_machine_is_searched_with_its_final_states() -> None:
         (lambda: transitions.Machine(states=["a"], initial="a", transitions=[
             {"trigger": "go", "source": "a", "dest": "=", "conditions": lambda: True}]),
          "a condition <function .*, which cannot be the name of a flag: rename it"),
+        (lambda: transitions.Machine(states=["a", "b"], initial="a", transitions=[
+            {"trigger": "go", "source": "a", "dest": "b", "conditions": Program().ready, "unless": Program().ready}]),
+         "two conditions with the name 'ready': rename one"),
         (lambda: transitions.Machine(states=["a"], initial="a", transitions=[["control", "a", "="]]),
          "a trigger 'control', which cannot be the name of a step: rename it"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import random
 import re
@@ -17,8 +18,10 @@ from trystate.model.checker.kernel import WatchKey, WatchKind
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
 from trystate.model.language import Form, SymbolicState, all_, any_, bodies, transition
+from trystate.model.language.expressions import lift, member_of
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim
+from trystate.model.language.sorts import int_sort, ordinal
 from trystate.model.language.transitions import Rule
 from trystate.model.prover.sizes import fault_names
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -73,22 +76,28 @@ def test_a_mistake_is_refused_with_its_line_and_the_remedy(text: str) -> None:
     assert_refused(text, REFUSED[text], **GIVEN)
 
 
+def test_equal_members_of_two_enums_are_two_values() -> None:
+    one, other = enum.StrEnum("One", {"IDLE": "idle", "UP": "up"}), enum.StrEnum("Other", {"UP": "up", "IDLE": "idle"})
+    assert [ordinal(member) for member in (*one, *other)] == [0, 1, 0, 1]
+    assert member_of(enum.IntEnum("Level", {"HIGH": 7}).HIGH, int_sort(0, 9)) is lift(7)  # type: ignore[attr-defined]
+
+
 def test_is_with_a_value_of_the_state_is_refused() -> None:
     with pytest.raises(
-        DeclarationError, match=r"s\.seen\[j\] is None is decided by Python .*: write \.absent"
+        DeclarationError, match=r"t\.seen\[j\] is None is decided by Python .*: write \.absent"
     ) as refused:
 
         class Identical(Base):
             @transition()
             def bad(self, s: Any) -> None:
                 """A bad step."""
-                s.when(all_(s.seen[j] is None for j in s.node))  # here
+                s.when(all_(t.seen[j] is None for t in (s,) for j in s.node))  # here
 
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     at = next(
         n
         for n, line in enumerate(lines, 1)
-        if line.strip() == "s.when(all_(s.seen[j] is None for j in s.node))  # here"
+        if line.strip() == "s.when(all_(t.seen[j] is None for t in (s,) for j in s.node))  # here"
     )
     assert str(refused.value).startswith(f"{__file__}:{at}: ")
 

@@ -225,6 +225,17 @@ class Copies(System, deadlock=False):
         s.log[node].clear()
 
 
+def test_two_empty_sequences_are_equal_and_a_copy_of_one_is_empty() -> None:
+    text = (
+        "a, b = sequence(1, who=one_of('node')), sequence(1, who=one_of('node', optional=True))\n"
+        "@transition()\ndef copy(self, s): 'A copy.'; s.b = s.a\n"
+        "@transition()\ndef append(self, s): 'None.'; s.when(s.b.is_empty); s.b.push()\n"
+        "@always()\ndef equal(self, s): 'Empty.'; return implies(s.a.is_empty & s.b.is_empty, s.a == s.b)\n"
+        "@always()\ndef none(self, s): 'No one.'; return s.b.is_empty | s.b.head.who.absent"
+    )
+    assert not check(declared(text)()).violated
+
+
 def test_a_sequence_that_is_assigned_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     Logs = tuple[tuple[int, ...], ...]  # the log of node 0, the log of node 1, and the saved log
 
