@@ -4,8 +4,7 @@
 
 Each run is a separate process, and the sides take turns. The wall-clock times of the search alone are compared, so
 other programs disturb them: each ratio is shown with its range. Words of fewer bits hold the same states of the same
-graph in more words. The counts of all sides must agree, or the exit code is 1. `device.py` has another side with the
-same runs.
+graph in more words. The counts of all sides must agree, or the exit code is 1.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from common import LOOPBACK, SERVERS, Part, Sides, cells, in_turns, on_both, options, run, seconds, show, spread
+from common import LOOPBACK, Part, Sides, cells, in_turns, on_both, options, run, seconds, show
 
 from trystate.impl.host.tls import Tls
 from trystate.impl.store.wire import I64
@@ -406,22 +406,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def starting(rounds: int) -> None:
-    """Measure how long a server takes to start, and its memory before a client connects."""
-    lines = []
-    for name, start in SERVERS.items():
-        taken, resident = [], 0
-        for _ in range(rounds):
-            began = time.perf_counter()
-            with start() as server:
-                taken.append((time.perf_counter() - began) * 1e3)
-                resident = resident_bytes(server.pid)
-        lines.append([name, spread(taken), f"{resident / 2**20:.0f}"])
-    show("A server's process", ["server", "starts in, ms", "resident, MiB"], lines)
-
-
 PARTS: dict[str, Part] = {
-    "start": lambda quick, rounds: starting(rounds),
     "operations": on_both(operations, (0.1,), (1.0,)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
     "kept": lambda quick, rounds: kept(rounds, 0.1 if quick else 1.0),

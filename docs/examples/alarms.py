@@ -1,4 +1,4 @@
-"""Alarms on a running job: print a line when a node waits, a heartbeat ends, or the workers of a node start.
+"""Alarms on a running job: print a line when a heartbeat ends, a round moves, or the workers of a node start.
 
     python docs/examples/alarms.py FILE
 
@@ -16,14 +16,6 @@ from trystate.monitor.live import Live
 from trystate.monitor.machines import Followed, Machines
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
-
-
-class Node(Followed):
-    def on_enter_WAITING(self, event: Any) -> None:
-        print(f"{self.name} waits for a seat")
-
-    def on_exit_PARTICIPANT(self, event: Any) -> None:
-        print(f"{self.name} is a member no longer: {event.event.name}")
 
 
 class Heartbeat(Followed):
@@ -45,7 +37,7 @@ class Agent(Followed):
 
 
 def main(path: str) -> None:
-    machines = Machines({"node": Node, "heartbeat": Heartbeat, "round": Round, "agent": Agent})
+    machines = Machines({"heartbeat": Heartbeat, "round": Round, "agent": Agent})
     live = Live(Watch("", path, machines=machines))
     for look in tailed(Path(path), None):
         live.take(look)

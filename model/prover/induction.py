@@ -123,11 +123,6 @@ class Proof:
     out_of_time: bool = False
 
     @property
-    def faults(self) -> int:
-        """The number of faults that are switched on."""
-        return len(self.system.faults)
-
-    @property
     def asked(self) -> list[Question]:
         return [*self.follows.values(), *self.questions.values()]
 

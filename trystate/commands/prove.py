@@ -116,7 +116,8 @@ def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Ques
 def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
-    faults = f"{plural(proof.faults, 'fault')}, each any number of times" if proof.faults else "no faults"
+    count = len(system.faults_label.split(", ")) if system.faults_label else 0
+    faults = f"{plural(count, 'fault')}, each any number of times" if count else "no faults"
     indices = ", ".join(many(name) for name, sort in system.index_sorts.items() if sort.is_open)
     yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"
     if constants(system):

@@ -25,6 +25,8 @@ from trystate.model.errors import UnavailableError, UsageError
 from ..choosing import port, positive, tls_option, whole
 from ..exits import Exit
 
+SUCCEEDED = {"verdict": "succeeded"}
+
 if TYPE_CHECKING:
     from trystate.monitor.sources import Look
     from trystate.monitor.status import Status
@@ -134,8 +136,7 @@ def _followed(
 def _has_failed(status: Status | None) -> bool:
     from trystate.impl.rendezvous.jobs import OURS
 
-    closed = status.closed if status is not None and status.backend == OURS else None
-    return closed is not None and closed["verdict"] != "succeeded"
+    return status is not None and status.backend == OURS and (status.closed or SUCCEEDED)["verdict"] != "succeeded"
 
 
 def _lines(console: Console) -> Callable[[list[Notice], str], None]:

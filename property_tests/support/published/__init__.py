@@ -18,12 +18,12 @@ from trystate.model.language import System
 from .agreement import Consensus, Paxos, PaxosCommit, Raft, TransactionCommit, Voting
 from .messages import AbdRegister, AlternatingBit
 from .resources import Bakery, BakeryInvariant, LamportMutex, SchedulingAllocator, SimpleAllocator
-from .rings import ChangRoberts, DiningPhilosophers, Ewd998, TokenRing
+from .rings import ChangRoberts, DiningPhilosophers, Ewd998
 
 __all__ = [
     "SPECIFICATIONS", "AbdRegister", "AlternatingBit", "Bakery", "BakeryInvariant", "ChangRoberts", "Consensus",
     "DiningPhilosophers", "Ewd998", "LamportMutex", "Paxos", "PaxosCommit", "Raft", "SchedulingAllocator",
-    "SimpleAllocator", "Specification", "TokenRing", "TransactionCommit", "Voting",
+    "SimpleAllocator", "Specification", "TransactionCommit", "Voting",
 ]  # fmt: skip
 
 
@@ -42,7 +42,6 @@ class Specification:
 SPECIFICATIONS = (
     Specification(DiningPhilosophers, 67),
     Specification(Ewd998, 1_520_618),  # TLC; the manifest has "1.3m"
-    Specification(TokenRing, 46_656),
     Specification(ChangRoberts, 137),
     Specification(SimpleAllocator, 400),
     Specification(SchedulingAllocator, 1_690),

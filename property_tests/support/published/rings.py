@@ -1,4 +1,4 @@
-"""Processes on a ring: Chandy and Misra, Dijkstra's two rings (EWD 426, 998), Chang and Roberts."""
+"""Processes on a ring: Chandy and Misra, Dijkstra (EWD 998), Chang and Roberts."""
 
 from __future__ import annotations
 
@@ -122,35 +122,6 @@ class Ewd998(System, deadlock=False):
         """Where node 0 detects it, no node is active and no message is on its way; all counts agree."""
         ended = ~s.active.any() & (sum_(s.pending) == 0)
         return (sum_(s.pending) == sum_(s.counter)) & (~self.detected(s) | ended)
-
-
-class TokenRing(System):
-    """A node has the token if its number differs from the number of the node before; the first, if it is equal.
-
-    The ring begins with any numbers, and so with several tokens. The next step of some node is fair.
-    """
-
-    node = index(6)
-    number = integer(0, 5, per=node, initial=ANY)
-
-    @transition(fair="weak:next")
-    def create(self, s: S) -> None:
-        """The first node passes the token on with the next number."""
-        s.when(s.number[0] == s.number[s.node[-1]])
-        s.number[0] = (s.number[s.node[-1]] + 1) % 6
-
-    @transition(fair="weak:next")
-    def pass_on(self, s: S, node: Expr) -> None:
-        """A node takes the number of the node before."""
-        before = s.number[s.node.before(node)]
-        s.when(node != 0, s.number[node] != before)
-        s.number[node] = before
-
-    @stable()
-    def one_token(self, s: S) -> Any:
-        """From some point on there is one token for ever (Stab)."""
-        differs = ((n, s.number[n] != s.number[s.node.before(n)]) for n in s.node)
-        return count((n == 0) ^ here for n, here in differs) == 1
 
 
 class Candidate(enum.Enum):

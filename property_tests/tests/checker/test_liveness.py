@@ -27,7 +27,6 @@ from trystate.property_tests.support.published import (
     ChangRoberts,
     SchedulingAllocator,
     SimpleAllocator,
-    TokenRing,
 )
 from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim
 from trystate.property_tests.support.systems.declarations import declared
@@ -89,11 +88,9 @@ PUBLISHED: Violated = {  # a specification, or one with less fairness -> its vio
     fairly(SchedulingAllocator, "give_all", None): [*OBTAIN, "clients_will_return"],
     ChangRoberts: [],
     fairly(ChangRoberts, "begin", None): ["liveness"],
-    TokenRing: [],
-    fairly(TokenRing, "pass_on", None): ["one_token"],
 }
 CASES = [
-    pytest.param(of(node=3) if issubclass(of, TokenRing) else of(), violated, id=f"{number} {of.__name__}")
+    pytest.param(of(), violated, id=f"{number} {of.__name__}")
     for number, (of, violated) in enumerate(PUBLISHED.items())
 ]
 
@@ -135,7 +132,7 @@ def test_a_mistake_in_the_fairness_of_an_engine_is_noticed(mutant: str) -> None:
 
     def judge() -> None:
         for of, violated in PUBLISHED.items():
-            report = check(of(node=3) if issubclass(of, TokenRing) else of(), engine=engine)
+            report = check(of(), engine=engine)
             assert [v.property.name for v in report.violated if v.property.form.live] == violated
 
     assert survivors({mutant: plant}, judge) == []
