@@ -132,7 +132,7 @@ def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
 
 def test_a_node_that_has_finished_or_still_has_time_is_not_blamed() -> None:
     both = changed("mark_complete", joined(A, B), A)
-    finished = changed("mark_done", both, B)  # in a room, no beat of it is in the state
+    finished = changed("mark_done", both, B)  # a room keeps no beat of it
     patient = replace(changed("add_to_wait_list", both, C), settings=replace(SETTINGS, scale_up_interval=600.0))
     failed = changed("replace_round", changed("mark_complete", joined(A, B, C), A), A, failed=True)
     stopping = changed("add_to_participants", failed, B, SETTINGS)  # C is expected: its workers end slowly
