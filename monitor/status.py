@@ -259,8 +259,8 @@ def status_of(state: Snapshot, job: str, place: str, sight: Sight, now: float) -
             name,
             state.ranks.get(who),
             drained=who.token in state.draining,
-            **({} if who.token in state.done else sight.times(who, now)),
-        )  # then it may be silent
+            **({} if who.token in state.done else sight.times(who, now)),  # a node that has finished may be silent
+        )
         for name, membership in LISTS.items()
         for who, listed in state.members.items()
         if listed is membership

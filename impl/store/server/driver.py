@@ -269,7 +269,7 @@ class Driver(Acceptor):
         """In a child: let go of the port and the connections. Their objects close the same descriptors again later."""
         sockets = [self.listener, *(c.transport.get_extra_info("socket") for c in self.connections.values())]
         null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (one.fileno() for one in sockets):
+        for descriptor in (one.fileno() for one in sockets if one is not None):
             if descriptor >= 0:
                 os.dup2(null, descriptor, inheritable=False)
         os.close(null)
