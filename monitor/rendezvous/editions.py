@@ -58,7 +58,8 @@ class Moves:
         )  # fmt: skip
 
 
-TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
+# A `close_finish` is not among them: the read may be of a heartbeat, which is then written beside the end of the agent.
+TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit")
 TORCH_SHOWN = ("return_as_master", "connect")
 TORCH_RETURNS = {
     "set": ("return_as_master",),

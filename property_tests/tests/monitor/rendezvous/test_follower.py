@@ -71,7 +71,11 @@ def test_a_known_defect_is_named_in_the_record_of_a_real_job(name: str) -> None:
 
 
 def test_a_beat_before_the_end_of_a_last_call_is_explained() -> None:
-    """torch's agent of one of two nodes was stopped for nine seconds; its interval is one second."""
+    """torch's agent of one of two nodes was stopped for nine seconds; its interval is one second.
+
+    So is a beat after the other node has closed the rendezvous.
+    """
+    assert not harm(told("torch-late-beat"))
     follower = told("torch-stopped", attempts=3)
     assert [(p.kind, p.name, p.finding and p.finding.number) for p in follower.problems if p.harm] == [
         ("hopeless", "the_removed_are_told", "R6")
