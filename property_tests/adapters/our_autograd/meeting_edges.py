@@ -114,7 +114,7 @@ class Line:
 
     release = begin
 
-    def send(self, frame: Any) -> None:
+    def send(self, frame: Any, is_answer: bool = False) -> None:
         if self.lost is not None:
             raise PeerLost(self.lost)
         self.frames_sent += 1

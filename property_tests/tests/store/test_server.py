@@ -193,11 +193,14 @@ def test_closed_it_leaves_nothing(run_in: Any) -> None:
     pid, peer = server.pid, Peer(server.port)
     peer.send(wait(b"/never"))
     assert server.running
-    gate, keep = os.pipe()
+    here, there = socket.socketpair()
     if not (child := os.fork()):  # a worker of a DataLoader, which lives longer
-        os.close(keep)
-        os.read(gate, 1)
+        here.close()
+        there.send(b"forked")
+        there.recv(1)
         os._exit(0)
+    there.close()
+    assert here.recv(6) == b"forked"
     server.close()
     server.close()
     assert not server.running
@@ -210,8 +213,7 @@ def test_closed_it_leaves_nothing(run_in: Any) -> None:
     with TCPStoreServer(port=server.port):  # the port is free at once
         pass
     assert run_in == "thread" or server._embedded._process.returncode == 0, "it was killed"
-    os.close(keep)
-    os.close(gate)
+    here.close()
     assert os.waitpid(child, 0)[1] == 0
 
 
