@@ -58,7 +58,7 @@ class Moves:
         )  # fmt: skip
 
 
-# A `close_finish` is not among them: the read may be of a heartbeat, which is then written beside the end of the agent.
+# A `close_finish` is not among them: the read may be of a heartbeat, which is written while the agent ends.
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit")
 TORCH_SHOWN = ("return_as_master", "connect")
 TORCH_RETURNS = {
