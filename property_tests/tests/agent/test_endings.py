@@ -77,7 +77,7 @@ def test_the_store_is_served_until_the_last_node_has_left(job: Job) -> None:
 def test_a_drained_node_serves_the_store_until_the_others_have_left(job: Job) -> None:
     a, b = job.agents
     at = ["--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id", "job"]
-    assert main(["drain", f"127.0.0.1_{a.pid}_0", *at, "--force", "--wait", "5"]) == 0
+    assert main(["drain", f"127.0.0.1_{a.pid}_0", *at, "--force", "--wait", "10"]) == 0
     eventually("it says why it stays", lambda: "serves the store until the others have left" in a.said, SOON)
     assert a.ran and b.ran
     b.signal(signal.SIGTERM)

@@ -113,7 +113,7 @@ SERVED = Proved(
     ("server_makes_room", "CompletesTooEarly"), 28, 5 * EFFORT, frozenset(("agree_on_world",)),
 )  # fmt: skip
 ROOMS = Proved(
-    Rooms, Rooms, RoomLemmas, test_rooms_model.of(Rooms), ("server_restarts",), 29, 5 * EFFORT,
+    Rooms, Rooms, RoomLemmas, test_rooms_model.of(Rooms), ("server_restarts",), 29, 5 * EFFORT, SERVED.follow,
 )  # fmt: skip
 SYSTEMS = (WAITS, WATCHES, AGENTS, ENGAGEMENTS, DEFICITS, GRADIENTS, SERVED, ROOMS)
 
