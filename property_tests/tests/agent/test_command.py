@@ -363,7 +363,7 @@ def test_a_signal_ends_an_agent_of_functions_whose_workers_do_not_end(
         return join(self, 0.1 if timeout is None else timeout, *more)
 
     def stops() -> None:
-        if waits.wait(30):
+        if waits.wait(300):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(ProcessContext, "join", joins)
