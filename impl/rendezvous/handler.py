@@ -342,7 +342,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def linger(self, seconds: float | None = None) -> None:
         """Wait until the other nodes have left, if this node serves the endpoint; never fails.
 
-        The nodes of its own job have `seconds`, or a window, to leave, the nodes of other jobs have other_jobs_timeout.
+        The nodes of this job have `seconds`, or a window, to leave; the nodes of other jobs have other_jobs_timeout.
         """
         if self._resources.serves:
             with contextlib.suppress(RendezvousError):

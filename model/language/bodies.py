@@ -98,7 +98,7 @@ def _refuse_identity(body: Callable[..., Any]) -> None:
         text = ast.parse(textwrap.dedent(inspect.getsource(body)))
     except (OSError, SyntaxError):
         return
-    states = {*_names(code)} - {*code.co_varnames[: min(code.co_argcount, 1)]}
+    states = {*_names(code)} - {*code.co_varnames[:1]}
     compared = (here for here in ast.walk(text) if isinstance(here, ast.Compare))
     for here in (one for one in compared if any(isinstance(op, ast.Is | ast.IsNot) for op in one.ops)):
         if any(_reads(side, states) for side in (here.left, *here.comparators)):

@@ -13,7 +13,7 @@ from trystate.model.prover.counting import LAWS
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer, Proof, Prover, Question, Status
 from trystate.model.prover.models import state_lines
-from trystate.model.prover.sizes import any_size, constants, fault_names, lemma_names
+from trystate.model.prover.sizes import any_size, constants, fault_names, is_counter, lemma_names
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, edition, positive
@@ -116,7 +116,7 @@ def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Ques
 def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
-    count = len(system.faults_label.split(", ")) if system.faults_label else 0
+    count = sum(is_counter(system, field) for field in system.slots)
     faults = f"{plural(count, 'fault')}, each any number of times" if count else "no faults"
     indices = ", ".join(many(name) for name, sort in system.index_sorts.items() if sort.is_open)
     yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"

@@ -25,8 +25,6 @@ from trystate.model.errors import UnavailableError, UsageError
 from ..choosing import port, positive, tls_option, whole
 from ..exits import Exit
 
-SUCCEEDED = {"verdict": "succeeded"}
-
 if TYPE_CHECKING:
     from trystate.monitor.sources import Look
     from trystate.monitor.status import Status
@@ -136,7 +134,9 @@ def _followed(
 def _has_failed(status: Status | None) -> bool:
     from trystate.impl.rendezvous.jobs import OURS
 
-    return status is not None and status.backend == OURS and (status.closed or SUCCEEDED)["verdict"] != "succeeded"
+    if status is None or status.backend != OURS or status.closed is None:
+        return False
+    return status.closed["verdict"] != "succeeded"
 
 
 def _lines(console: Console) -> Callable[[list[Notice], str], None]:

@@ -60,7 +60,7 @@ RESULTS_MAX = 64  # a driver takes each result at once
 LATE_SECONDS = 1.0  # between two requests of a join after its deadline
 JOINING = (messages.JOIN, messages.POKE)
 PASSING = (*JOINING, messages.BEAT)  # requests that are made again where they are needed
-REPEATED = (messages.DONE, messages.LOOK, messages.WHY)
+REPEATED = (messages.DONE, messages.LOOK, messages.WHY)  # requests that their callers make again after an outage
 UPON = (Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED)  # a notice makes such a node send a POKE
 
 

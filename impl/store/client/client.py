@@ -212,14 +212,8 @@ class Client:
         within: float,
         decode: Callable[[bytes], T | None] = codec.undecoded,
     ) -> T:
-        """`perform` for one request, whose reply is due within `within` seconds. Repeats that code for speed."""
-        connection = self._take(call)
-        try:
-            result = connection.ask(request, reply, within, decode)
-        except BaseException as error:
-            raise self.after(connection, call, error) from None
-        self.give(connection)
-        return result
+        """`perform` for one request, whose reply is due within `within` seconds."""
+        return self.perform(call, lambda connection: connection.ask(request, reply, within, decode))
 
     def ready(self, call: CallText) -> float:
         """Open a connection unless an idle one may be used; the seconds that it took, which an operation has less."""
@@ -256,7 +250,7 @@ class Client:
                 while True:
                     if self.closed:
                         raise self._was_closed(call)
-                    with contextlib.suppress(IndexError):  # `perform` and `ask` take idle ones without the lock
+                    with contextlib.suppress(IndexError):  # `_take` takes idle ones without the lock
                         return self.idle.pop()
                     if len(self._connections) + len(self._opening) < CONNECTIONS_MAX:
                         break
