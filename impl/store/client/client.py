@@ -217,6 +217,8 @@ class Client:
 
     def ready(self, call: CallText) -> float:
         """Open a connection unless an idle one may be used; the seconds that it took, which an operation has less."""
+        if self.idle and not self.terms.kept:  # none can be of a server before a restart
+            return 0.0
         begin = monotonic()
         self.give(self._take(call))
         return monotonic() - begin
