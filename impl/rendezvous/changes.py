@@ -3,8 +3,9 @@
 A room has one table. A change in place costs O(1), and O(N log N) once in a round. A node with a document makes a
 table of the value that it has read, and `after` returns the value to write, which costs O(N).
 
-Every change ends in `_committed`. It completes a full round, and sets the version and the writer of the state, so no
-two states are equal. If another node may wait for the change (`notify`), it increments `revision`.
+Every change ends in `_committed`. It gives the free seats of an open round to waiting nodes and then to spares,
+completes a full round, and sets the version and the writer of the state, so no two states are equal. If another node
+may wait for the change (`notify`), it increments `revision`.
 
 Rule: a method is called only where an operator or a rule (operators.py) allows the change. It uses no clock, no random
 numbers and no store.
@@ -130,7 +131,6 @@ class Table(Counted):
         Without a restart left, the rendezvous is closed as failed. A closed one stays as it is.
         """
         calling, member = self.calling, self.complete and me.token in self.participants
-        frees = me.token in self.expected and me.token in self.draining
         if member:
             left = self.restarts_left
             self._next_round(f"{me}: it left")
@@ -139,14 +139,12 @@ class Table(Counted):
             elif self.closed is None:
                 self._fail(me, "a member left")
         self._unlist(me.token)
-        self._promote(member or frees)
         self._committed(me, calling)
 
     def expel(self, me: Node, silent: Collection[str]) -> None:
         """Take silent nodes off the lists. A complete round that loses one is replaced, and a restart is spent."""
         calling, lost, expiry = self.calling, set(silent), self.settings.expiry_seconds
         member = self.complete and not lost.isdisjoint(self.participants)
-        frees = any(token in self.draining and token in self.expected for token in silent)
         if member:
             names = named(p.node for p in self.listed() if p.node.token in lost)
             if not self.restarts_left:
@@ -156,7 +154,6 @@ class Table(Counted):
             self._spend()
         for token in silent:
             self._unlist(token)
-        self._promote(member or frees)
         return self._committed(me, calling)
 
     def replace_round(
@@ -170,10 +167,8 @@ class Table(Counted):
             checked_first: it is expected like all others, because its health command runs before it joins.
         """
         again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
-        if self._replaced(me.node, f"{me.node}: {FAILED if failed else again}", failed, FAILED):
-            if not checked_first:
-                self._enlist(self.participants, me)
-            self._promote(True)
+        if self._replaced(me.node, f"{me.node}: {FAILED if failed else again}", failed, FAILED) and not checked_first:
+            self._enlist(self.participants, me)
         self._committed(me.node, False)
 
     def fail_for_good(self, me: Node, reason: str) -> None:
@@ -188,8 +183,7 @@ class Table(Counted):
                 peer. Otherwise a newcomer waits, for which no restart is spent.
         """
         newcomers = f"{named(p.node for p in self.waiting.values())} waited for a seat"
-        if self._replaced(me, f"{me}: it is about to leave" if leaving else newcomers, leaving, "a member left"):
-            self._promote(True)
+        self._replaced(me, f"{me}: it is about to leave" if leaving else newcomers, leaving, "a member left")
         self._committed(me, False)
 
     def drain(self, me: Node, node: Node) -> None:
@@ -204,7 +198,6 @@ class Table(Counted):
         if token in self.participants:
             self.expected[token] = self.participants.pop(token)
         self.draining[token] = None
-        self._promote(member)
         self._committed(me, calling)
 
     def mark_done(self, me: Node) -> None:
@@ -223,6 +216,8 @@ class Table(Counted):
 
     def _committed(self, me: Node, calling: bool = True, notify: bool = True) -> None:
         """The end of each change. `calling`: whether a last call was in progress before it."""
+        if not self.complete:
+            self._promote()
         self.call += self.calling and not calling
         if not self.complete and len(self.participants) == self.settings.max_nodes:
             self._complete()
@@ -270,9 +265,9 @@ class Table(Counted):
     def _fail(self, me: Node, loss: str) -> None:
         self.closed = Closed(str(me), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed")
 
-    def _promote(self, seated: bool) -> None:
-        """If seats have become free, waiting nodes and then spares take them."""
-        for queue in (self.waiting, self.spares) if seated else ():
+    def _promote(self) -> None:
+        """Waiting nodes and then spares take the free seats."""
+        for queue in (self.waiting, self.spares) if self.seats > 0 else ():
             ready = queue.keys() - self.draining.keys()
             for token in nsmallest(self.seats, ready, key=self._orders.__getitem__):
                 self.participants[token] = queue.pop(token)

@@ -112,6 +112,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         self.acts(s, node, Loop.JOINING)
         s.when(self.is_open(s), self.too_few(s))
         self.unlist(s, node)
+        self.move_up(s, ~s.complete)
         self.end(s, node, Ending.TIMED_OUT)
 
     @transition(moves=[*FAILS], cite="elastic-node-change 3.1")
@@ -127,7 +128,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         for j in s.node:
             gone = self.is_expelled(before, j)
             s.member[j] = ite(gone, Membership.OUTSIDE, s.member[j])
-        self.move_up(s, replaced)
+        self.move_up(s, ~s.complete)
 
     def is_expelled(self, s: SymbolicState, node: Expr) -> Condition:
         listed = s.member[node] != Membership.OUTSIDE

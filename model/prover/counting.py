@@ -64,7 +64,7 @@ LAWS = {
     "segments": "as many members are before some member of a set as are before its last",
     "below": "as many members have a rank below one of some numbers as the largest of these numbers, or all",
     "members": "an index has a member; each number below that of its members is the rank of one",
-    "prefixes": "of a subset of K at most s members have a rank below s",
+    "prefixes": "of a subset of K at most s members have a rank below s, and of K itself s or all",
     "same members": "two counts of the same members are equal",
     "opaque": "a count is not negative, and zero exactly if it has no member",
     "parts": "a sum is the sum of its parts, and a part is a sum too",
@@ -409,7 +409,7 @@ class Counting:
         return self._known[key]
 
     def _prefix(self, v: Expr, here: Expr, gone: tuple[Expr, ...], cell: Term) -> None:
-        """Add the law that in a subset of K, at most s members have fewer than s members of K before them."""
+        """Add the law that in a subset of K at most s members have fewer than s of K before them, and in K s or all."""
         z3 = self.f.z3
         for c in conjuncts(here):
             if c.op != "lt" or v in c.args[1].free:
@@ -428,8 +428,13 @@ class Counting:
             room = self.f(c.args[1]) - sum((self.f(p) for p in offset), z3.IntVal(0))
             rank = self._rank(w, among, v, before)
             own = [z3.If(z3.And(self.f(substitute(among, {w: x})), rank(self.f(x)) < room), 1, 0) for x in gone[:1]]
-            most = z3.If(room > 0, room, 0)
-            self.f.law("prefixes", z3.Implies(self.f(inside), self._total([cell, *own]) <= most))
+            most, found = z3.If(room > 0, room, 0), self._total([cell, *own])
+            self.f.law("prefixes", z3.Implies(self.f(inside), found <= most))
+            if len(gone) < 2:
+                left = (substitute(among, {w: v}), not_(rest), *(not_(equal(v, x)) for x in gone))
+                size = self.number(w, among)
+                least = z3.If(size < most, size, most)
+                self.f.law("prefixes", z3.Implies(self.f(not_(abstract("any", v, and_(*left)))), found >= least))
 
 
 class _Count:

@@ -56,6 +56,7 @@ class OursInDetail(Ours):
         moves=[
             arc(Round.COMPLETE, Round.CLOSED),
             *MOVES_UP,
+            arc(Membership.REDUNDANT, Membership.PARTICIPANT, of="others"),
             arc(Membership.PARTICIPANT, Membership.OUTSIDE),
             *GOES,
         ],
@@ -73,10 +74,9 @@ class OursInDetail(Ours):
         """The node leaves; `lost`: its complete round is replaced."""
         self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
         s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
-        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.begin_new_round(s, lost)
         self.unlist(s, node)
-        self.move_up(s, lost | frees)
+        self.move_up(s, ~s.complete)
         self.settle(s)
         s.phase[node] = AgentPhase.LEFT
 

@@ -13,8 +13,8 @@ successor runs. The differences from torch's rendezvous, each with the findings 
 - No node is removed as a side effect: expelling is a separate operation, which replaces a complete round, so the others
   notice (R14).
 - The settings are part of the shared state: a node with other settings is refused (R9, R12).
-- A node that finds no seat becomes a spare, also from the wait list (R8). When a round is replaced, waiting nodes and
-  spares become participants of the next one.
+- A node that finds no seat becomes a spare, also from the wait list (R8). When a seat of an open round is free, because
+  the round was replaced or a node has left, a waiting node or a spare takes the seat in the same write.
 - A node that could not join leaves; only a member closes (R10).
 
 Options of operators, each off unless a run switches it on:
@@ -56,10 +56,10 @@ GROWS = (
 SHRINKS = (arc((Round.JOINING, Round.LAST_CALL), Round.JOINING), arc(Round.LAST_CALL, Round.LAST_CALL))
 MOVES_UP = (
     arc(Membership.PARTICIPANT, Membership.EXPECTED, of="others"),
-    arc(QUEUED, Membership.PARTICIPANT, of="others"),
+    arc(Membership.WAITING, Membership.PARTICIPANT, of="others"),
 )
 REPLACES = (arc(Round.COMPLETE, (Round.JOINING, Round.LAST_CALL, Round.COMPLETE)), *MOVES_UP)
-# A drained node leaves: a waiting node or a spare takes its seat, which may complete the round.
+# A node leaves an open round: a waiting node or a spare takes its seat, which may complete the round.
 TAKES_THE_SEAT = (
     may(QUEUED, Membership.PARTICIPANT, of="others"),
     may(Round.JOINING, (Round.LAST_CALL, Round.COMPLETE)),
@@ -287,7 +287,11 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(self.live(s, node), s.interrupted[node], s.phase[node].isin(LEASED))
         self.restart(s, node)
 
-    @environment(switch="drain", bound=2, moves=[*SHRINKS, *REPLACES, arc(Membership.PARTICIPANT, Membership.EXPECTED)])
+    @environment(
+        switch="drain",
+        bound=2,
+        moves=[*SHRINKS, *REPLACES, *TAKES_THE_SEAT, arc(Membership.PARTICIPANT, Membership.EXPECTED)],
+    )
     def drain(self, s: SymbolicState, node: Expr) -> None:
         """An operator marks a listed node; a complete round that has the node as a member is replaced."""
         move(s.drained, False, True, ~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, at=node)
@@ -347,6 +351,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.EXITING)
         s.when(s.unhealthy[node], ~s.closed)
         self.unlist(s, node)
+        self.move_up(s, ~s.complete)
         self.settle(s)
 
     @transition(
@@ -355,6 +360,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             arc(AgentPhase.EXITING, AgentPhase.FAILED),
             may(Membership.EXPECTED, Membership.OUTSIDE),
             may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE),
+            *TAKES_THE_SEAT,
         ],
     )
     def leave_unhealthy(self, s: SymbolicState, node: Expr) -> None:
@@ -362,7 +368,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.steps_back(s, node)
         s.phase[node] = AgentPhase.FAILED
 
-    @transition(moves=[arc(Membership.EXPECTED, Membership.OUTSIDE), may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE)])
+    @transition(
+        moves=[
+            arc(Membership.EXPECTED, Membership.OUTSIDE),
+            may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE),
+            *TAKES_THE_SEAT,
+        ]
+    )
     def stand_by(self, s: SymbolicState, node: Expr) -> None:
         """A node whose check failed removes itself from the lists, and the check runs again until it passes."""
         s.when(s.member[node] != Membership.OUTSIDE)
@@ -385,10 +397,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         cite="rendezvous-engine 4.1",
         moves=[
             *GROWS,
-            arc(
-                (Membership.OUTSIDE, Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED),
-                Membership.PARTICIPANT,
-            ),
+            arc((Membership.OUTSIDE, Membership.EXPECTED), Membership.PARTICIPANT),
             ENLISTS,
             RETURNS,
         ],
@@ -401,7 +410,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
 
     @transition(
         cite="rendezvous-engine 4.3",
-        moves=[arc((Membership.OUTSIDE, Membership.REDUNDANT), Membership.WAITING), ENLISTS],
+        moves=[arc(Membership.OUTSIDE, Membership.WAITING), ENLISTS],
     )
     def add_to_wait_list(self, s: SymbolicState, node: Expr) -> None:
         """The round is complete and has a seat: the node waits for the next one."""
@@ -452,9 +461,8 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     def withdraw(self, s: SymbolicState, node: Expr) -> None:
         """The join deadline has passed or the node is drained: it removes itself from the list and raises an error."""
         self.fails(s, node, Action.WITHDRAW)
-        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.unlist(s, node)
-        self.move_up(s, frees)
+        self.move_up(s, ~s.complete)
         self.settle(s)
 
     @transition(cite="rendezvous-engine 3.2.4", moves=[FAILS])
@@ -507,10 +515,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         before = s.fork()
         members = (self.silent_to(before, observer, j) & (before.member[j] == Membership.PARTICIPANT) for j in s.node)
         lost = before.complete & any_(members)
-        frees = any_(
-            self.silent_to(before, observer, j) & before.drained[j] & (before.member[j] == Membership.EXPECTED)
-            for j in s.node
-        )
         # The survivors return from a new round without the lost member. Each of them must stop its workers first:
         # it is expected until it joins, and the new round does not complete before.
         self.begin_new_round(s, lost)
@@ -521,7 +525,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             s.heartbeat_age[j] = ite(gone, Heartbeat.NONE, s.heartbeat_age[j])
             s.predecessor_listed[j] = s.predecessor_listed[j] & ~gone
             s.drained[j] = s.drained[j] & ~gone
-        self.move_up(s, lost | frees)
+        self.move_up(s, ~s.complete)
         self.settle(s)
 
     @transition(moves=[arc(AgentPhase.RETURNING, AgentPhase.RUNNING)])
@@ -702,6 +706,17 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             implies(
                 s.member[j] != Membership.OUTSIDE,
                 (s.larger_min[j] == s.agreed_larger_min) & (s.shorter_window[j] == s.agreed_shorter_window),
+            )
+            for j in s.node
+        )
+
+    @always(witness="somebody_waits")
+    def free_seats_are_taken(self, s: SymbolicState) -> Condition:
+        """While a seat is free, no node is a spare or waits in an open round, except drained nodes."""
+        return all_(
+            implies(
+                s.member[j].isin(QUEUED) & ~((s.member[j] == Membership.WAITING) & s.complete),
+                s.drained[j] | (self.taken(s) >= self.max_nodes),
             )
             for j in s.node
         )

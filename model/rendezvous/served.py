@@ -71,9 +71,7 @@ class Served(OursInDetail):
     )
     add_to_participants = Ours.add_to_participants.claiming(
         *GROWS,
-        arc(
-            (Membership.OUTSIDE, Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED), Membership.PARTICIPANT
-        ),
+        arc((Membership.OUTSIDE, Membership.EXPECTED), Membership.PARTICIPANT),
         ENLISTS,
     )
 
@@ -121,7 +119,6 @@ class Served(OursInDetail):
         arc(Round.COMPLETE, (Round.JOINING, Round.LAST_CALL)),
         arc(Membership.PARTICIPANT, Membership.EXPECTED, of="others"),
         arc(Membership.WAITING, Membership.PARTICIPANT, of="others"),
-        may(Membership.REDUNDANT, Membership.PARTICIPANT, of="others"),
     ])  # fmt: skip
     def server_makes_room(self, s: SymbolicState) -> None:
         """A node waits for a seat, and the scale-up interval is over by the server's clock: the round is replaced."""

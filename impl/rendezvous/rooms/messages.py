@@ -41,7 +41,7 @@ FULL, SAME, NO_STATE, NEED_SETTINGS = range(1, 5)  # the kinds of answers
 TIMED_OUT, IS_CLOSED, OTHER_SETTINGS, WAS_DRAINED, NO_PLACE = range(1, 6)  # verdicts: why a join has ended
 APPLIED, DRAINED, IS_DONE = 1, 2, 4  # flags of an answer, about the node
 COMPLETE, CLOSED, CALLING = 1, 2, 4  # flags of an answer, about the round
-RECORD_FORMAT = 1  # changes with the shape of any record
+RECORD_FORMAT = 2  # changes with the shape of any record, and with the effect of any change
 TOKEN_BYTES = 16
 DIGEST_BYTES, MEMBERS_BYTES = 16, 8  # sizes of the digests of settings, and of the members of a round
 

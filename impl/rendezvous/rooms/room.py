@@ -57,7 +57,6 @@ NUMBERS_MAX = 1 << 16
 SENTENCE_SECONDS, SENTENCE_NODES = 1.0, 4096
 EXACT_MAX = 64  # listed nodes; with more, nodes of one membership share a sentence
 LISTING = ("add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "replace_round")  # a node is listed
-FREEING = ("expel", "withdraw", "drain")  # seats may be free after these
 
 
 class Before(NamedTuple):
@@ -409,8 +408,6 @@ class Room:
             self._notify(t.participants)
         else:
             self._notify([one.token for one in lost] if name == "expel" else [more[0].token] if name == "drain" else ())
-        if name in FREEING and not t.complete and t.seats > 0:
-            self._notify([*t.waiting, *t.spares])
         self._set_due()
 
     def _plain(self, settings: Settings) -> bytes:

@@ -250,6 +250,12 @@ class LeavesTheRoundOfTheDrained(Ours):
         return {**found, "complete": found["complete"] & ~s.drained[node]} if operator == "exit" else found
 
 
+# A seat of an open round stays free when a silent node is taken off the lists.
+KeepsASeatFree = altered(
+    "KeepsASeatFree", Ours, "removes_silent", "self.move_up(s, ~s.complete)", "self.move_up(s, lost)"
+)
+
+
 # A drained node that waits moves up like every other node.
 TakesInTheDrained = altered("TakesInTheDrained", Ours, "move_up", " & ~before.drained[j] & (place", " & (place")
 
@@ -339,6 +345,7 @@ ABLATIONS = (
             "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),
     Ablation(TakesInTheDrained, (), 2, 1, 2, ("drain",), 8,
            ("the_drained_take_no_seat", "a_drain_spends_no_restart", "ranks_are_dense", "what_returned_stays_written")),
+    Ablation(KeepsASeatFree, (), 3, 1, 2, ("crash", "worker_failure"), 13, ("free_seats_are_taken",)),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on

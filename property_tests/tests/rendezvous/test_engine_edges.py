@@ -114,15 +114,13 @@ MUTANTS: dict[str, Mutant] = {
     "ranks ignore the keys": rewritten(
         Table._complete, "key=self._orders.__getitem__", "key=lambda token: self.participants[token].node.order"),
     "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
-    "nobody moves up": replaced(Table, "_promote", lambda self, seated: None),
+    "nobody moves up": replaced(Table, "_promote", lambda self: None),
     "no new call": rewritten(Table._committed, "self.calling and not calling", "False"),
     "always beats": rewritten(operators.keep_alive, "view.beat_due and ", ""),
     "anybody closes": replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED),
     "a drained node joins": replaced(View, "drained", False),
     "a drained node is off the lists at once": rewritten(
         Table.drain, "self.draining[token] = None", "self._unlist(token)"),
-    "the seat of a drained node stays free": rewritten(
-        Table.withdraw, "member or frees", "member"),
 }
 SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant shows
     "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
@@ -131,7 +129,6 @@ SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant
     "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),
     "anybody closes": ("2 1:2", "job_end"), "a drained node joins": ("2 1:2", "drain"),
     "a drained node is off the lists at once": ("2 1:2", "drain"), "settings are not compared": ("2 1:2", "other_min"),
-    "the seat of a drained node stays free": ("2 1:1", "drain"),
     "completes while a node is expected": ("2 1:2", "worker_failure"),
     "a waiting node never becomes a spare": ("3 1:2",),
 }

@@ -97,7 +97,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
     "an_ended_join_stays_ended": (replaced(Room, "_has_ended", lambda self, token, join: False), 0),
     "a_request_replaces_one_round": (rewritten(
         change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 126),
-    "members_are_checked_again": (rewritten(Table.replace_round, "if not checked_first:", "if True:"), 6),
+    "members_are_checked_again": (rewritten(Table.replace_round, " and not checked_first:", ":"), 6),
     "the_listed_agree": (rewritten(Room._agreed, "intent.digest == self._digest", "True"), 4),
     "the_waiting_are_answered": (rewritten(Room._beat, "self._makers[token] = None", "pass"), 4),
     "newcomers_wait_for_the_interval": (rewritten(

@@ -175,7 +175,7 @@ def test_texts_numbers_and_settings_have_limits() -> None:
 def test_records_of_another_release_or_with_a_gap_are_refused() -> None:
     records: list[bytes] = []
     begun(2, 3, record=records.append)
-    for wrong, why in (([b"\2" + records[0][1:]], "release that wrote it"), (records[1:], "follows the version None"),
+    for wrong, why in (([b"\1" + records[0][1:]], "release that wrote it"), (records[1:], "follows the version None"),
                        (records[:1] + records[2:], "records between them are lost")):  # fmt: skip
         room = Room(lambda: "life")
         with pytest.raises(IntentError, match=why):
