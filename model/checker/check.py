@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LimitReached, UsageError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .explicit.storage import Storage
     from .explicit.workers import Workers
 
+INITIAL_MAX = 10_000  # initial states in which a property is evaluated to say that it is true in all of them
 ENGINES = {  # name -> module and class, loaded on demand: a declaration needs neither numpy nor decision diagrams
     "interpret": ("reference.engine", "ReferenceEngine"), "explicit": ("explicit.engine", "ExplicitEngine"),
     "symbolic": ("symbolic.engine", "SymbolicEngine"),
@@ -260,7 +261,7 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
 
 def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, options: Options) -> Verdict:
     if p.form.live:
-        return _live(kernel, engine, seen, p, options.symmetry)
+        return _live(kernel, engine, seen, p, options)
     if p.form is Form.SCENARIO:
         return played(kernel.system, p)
     if p.coarse is not None:
@@ -294,12 +295,10 @@ def _refined(system: System, engine: Any, seen: Exploration, p: Property, option
     return Verdict(p, Status.VIOLATED if found.broken else Status.HOLDS, run, "; ".join(found.broken[:1]))
 
 
-def _live(
-    kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool | tuple[str, ...]
-) -> Verdict:
+def _live(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, options: Options) -> Verdict:
     if engine is None or not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
-    if symmetry:
+    if options.symmetry:
         return Verdict(p, Status.NOT_DECIDED, reason="liveness is never decided under symmetry: run without it")
     premise, goal = p.exprs
     try:
@@ -309,6 +308,8 @@ def _live(
             if found is not None:
                 whom = ", ".join(f"{index} {member}" for index, member in binding.items())
                 return Verdict(p, Status.VIOLATED, Counterexample.of(found), f"Violated for {whom}." * bool(binding))
+        if options.ranks is not None and options.ranks.rank:
+            return Verdict(p, Status.NOT_DECIDED, reason="liveness is decided by the first rank")
         return Verdict(p, Status.HOLDS, reason=_vacuous(kernel, engine, p))
     except LimitReached as limit:
         return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
@@ -325,7 +326,7 @@ def _vacuous(kernel: Kernel, engine: Engine, p: Property) -> str:
     if p.form is Form.LEADS_TO and not any(engine.occurs(premise, binding) for binding in _bindings(p)):
         return "its premise is never true"
     if p.form is Form.EVENTUALLY:
-        holds = Interpreter(kernel.system).holds
-        if all(holds(goal, state, binding) for state in kernel.initial_states() for binding in _bindings(p)):
+        holds, first = Interpreter(kernel.system).holds, [*islice(kernel.initial_states(), INITIAL_MAX + 1)]
+        if len(first) <= INITIAL_MAX and all(holds(goal, s, binding) for s in first for binding in _bindings(p)):
             return "it is true in each initial state"
     return ""

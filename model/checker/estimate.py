@@ -9,6 +9,7 @@ from math import log10, prod
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..language.expressions import TRUE
 from .engine import Engine, OnProgress
 from .kernel import Exploration, Kernel, Limits, Watch
 
@@ -48,7 +49,8 @@ def choose(kernel: Kernel, watches: Sequence[Watch], options: Options) -> Choice
     """The engine for this system; a system that the short search completes is not explored again."""
     if options.symmetry:
         return Choice("explicit", "explicit: symmetry was requested")
-    initial = prod(len(cell.initial) for cell in kernel.cells)
+    # A condition on the initial states may leave few of them.
+    initial = prod(len(cell.initial) for cell in kernel.cells) if kernel.system.initial_condition is TRUE else 0
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
     from .explicit.engine import ExplicitEngine, Pause

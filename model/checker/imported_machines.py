@@ -16,7 +16,7 @@ import transitions
 from transitions.extensions.nesting import HierarchicalMachine
 
 from ..errors import UsageError
-from ..language import System, arc, choice, environment, flag, ite, machine_of, terminal, transition
+from ..language import System, always, arc, choice, environment, flag, ite, machine_of, terminal, transition
 from ..language.expressions import Expr, and_, or_
 
 
@@ -37,7 +37,10 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
     if machine.initial is None:
         raise UsageError("the machine has no initial state: give it initial=")
     names = [*machine.states]
-    states: Any = enum.Enum(f"{name}State", {state: f"the state {state}" for state in names})  # type: ignore[misc]
+    try:
+        states: Any = enum.Enum(f"{name}State", {state: f"the state {state}" for state in names})  # type: ignore[misc]
+    except ValueError as error:
+        raise UsageError(f"the machine has a state that no enum can have ({error}): rename it") from None
     events = {k: v for k, v in machine.events.items() if not (machine.auto_transitions and _is_automatic(k, names))}
     rows = {k: [row for each in event.transitions.values() for row in each] for k, event in events.items()}
     conditions: dict[str, Any] = {}
@@ -53,7 +56,7 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
             raise UsageError(f"the machine has the conditions {known!r} and 'change_{known}': rename one")
         body[f"change_{known}"] = environment()(_change(known))
     for trigger, each in rows.items():
-        if trigger in body or not trigger.isidentifier():
+        if trigger in (*body, "at_end", "a_state_is_left") or not trigger.isidentifier():
             raise UsageError(f"the machine has a trigger {trigger!r}, which cannot be the name of a step: rename it")
         moves = dict.fromkeys((row.source, row.dest) for row in each if row.dest not in (None, row.source))
         arcs = [arc(states[source], states[dest]) for source, dest in moves]
@@ -61,6 +64,9 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
     final = [state for state in names if getattr(machine.states[state], "final", False)]
     left = {row.source for each in rows.values() for row in each if row.dest not in (None, row.source)}
     body["at_end"] = terminal(_end([states[state] for state in final or [s for s in names if s not in left]]))
+    stuck = [states[state] for state in names if final and state not in left and state not in final]
+    if stuck and flags:  # the flags change for ever, so the system itself has no deadlock there
+        body["a_state_is_left"] = always()(_never(stuck))
     return types.new_class(name, (System,), exec_body=lambda own: own.update(body))
 
 
@@ -101,6 +107,14 @@ def _step(name: str, rows: Iterable[Any], states: Any) -> Any:
 
     step.__name__, step.__doc__ = name, f"The trigger {name}."
     return step
+
+
+def _never(stuck: Iterable[enum.Enum]) -> Any:
+    def a_state_is_left(self: System, s: Any) -> Any:
+        """The machine is in no state that no trigger leaves, except final states."""
+        return and_(*(s.state != state for state in stuck))
+
+    return a_state_is_left
 
 
 def _end(ends: Iterable[enum.Enum]) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar, cast
@@ -156,12 +157,18 @@ def judge(
     _validate(calls)
     order: list[Placed[Operation, Outcome]] = []
     broken: list[Broken[Operation, Outcome]] = []
+    limit: LimitReached | None = None
     for part in components(calls, specification.keys):
         search = _Search(part, specification, configurations_max)
-        if search.run():
-            order += search.order()
-        else:
-            broken.append(_shortest(part, specification, configurations_max, search.furthest))
+        try:
+            if search.run():
+                order += search.order()
+            else:
+                broken.append(_shortest(part, specification, configurations_max, search.furthest))
+        except LimitReached as reached:
+            limit = reached
+    if limit is not None and not broken:
+        raise limit
     if broken:
         return min(broken, key=lambda b: b.culprit.returned or 0.0)
     # Each moment is within its call, and the moments of one part are in order: sorting them keeps both.
@@ -349,14 +356,16 @@ def _shortest(
     """
     returns = _returns(calls)
     low, high = explained, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _Search(prefix(calls, middle + 1), specification, configurations_max).run():
-            low = middle + 1
-        else:
-            high = middle
-    seen, doubted = prefix(calls, low + 1), returns[low][1]
+    with suppress(LimitReached):  # then a longer prefix is shown, which is impossible too
+        while low < high:
+            middle = (low + high) // 2
+            if _Search(prefix(calls, middle + 1), specification, configurations_max).run():
+                low = middle + 1
+            else:
+                high = middle
+    seen, doubted = prefix(calls, high + 1), returns[high][1]
     search = _Search(seen, specification, configurations_max, doubted)
-    search.run()
+    with suppress(LimitReached):
+        search.run()
     assert calls[doubted].outcome not in search.possible, "then the prefix would be possible"
     return Broken(seen, calls[doubted], tuple(search.possible), search.order())

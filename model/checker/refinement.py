@@ -159,7 +159,7 @@ class Simulation:
         """Whether a step is a step of the coarser system, or a state without a step before it is an initial state."""
         image = self._images.map(after)
         if before is None:
-            return image in self._coarse.initial_states
+            return _begins(self._coarse, image)
         there = self._images.map(before)
         return image == there or self._steps.lead(there, image, several=False)
 
@@ -194,7 +194,7 @@ class _Steps:
     """The steps of the coarser system, cached for each state that was looked up."""
 
     def __init__(self, coarse: System) -> None:
-        self._steps = Interpreter(coarse)
+        self._steps, self._cells = Interpreter(coarse), coarse.cells
         self._known: dict[State, set[State]] = {}
 
     def lead(self, before: State, after: State, several: bool) -> bool:
@@ -213,13 +213,20 @@ class _Steps:
 
     def _from(self, state: State) -> set[State]:
         if state not in self._known:
-            self._known[state] = {found for _, found in self._steps.successors(state)}
+            inside = all(c.sort.low <= value <= c.sort.high for value, c in zip(state, self._cells, strict=True))
+            self._known[state] = {found for _, found in self._steps.successors(state)} if inside else set()
         return self._known[state]
 
 
 def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
     """The images of finer initial states that are not coarser initial states."""
-    return [image for s in fine.initial_states if (image := images.map(s)) not in coarse.initial_states]
+    return [image for s in fine.initial_states if not _begins(coarse, image := images.map(s))]
+
+
+def _begins(coarse: System, image: State) -> bool:
+    """Whether a state is an initial one, of which there may be too many to list."""
+    allowed = all(value in cell.initial for value, cell in zip(image, coarse.cells, strict=True))
+    return allowed and Interpreter(coarse).holds(coarse.initial_condition, image, {})
 
 
 def _describe(coarse: System, label: str, before: State, after: State) -> str:

@@ -9,8 +9,10 @@ search does not leave a scenario open.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from ..errors import UsageError
+from ..language.beginnings import beginnings
 from ..language.properties import Property
 from ..language.scenarios import Scene
 from ..language.systems import State, System
@@ -23,7 +25,10 @@ STATES_MAX = 1 << 20  # states in which a scenario may be: some seconds for each
 def played(system: System, p: Property) -> Verdict:
     """The verdict of a scenario; its reason has the line of the scene, the step and why it is not as declared."""
     steps = Steps(system)
-    states: dict[State, Run] = dict.fromkeys(system.initial_states, ())
+    first = beginnings(system.cells, system.initial_condition)
+    states: dict[State, Run] = dict.fromkeys(islice(first, STATES_MAX + 1), ())
+    if len(states) > STATES_MAX:
+        return Verdict(p, Status.NOT_DECIDED, reason=f"there are more than {STATES_MAX:,} initial states")
     before: list[str] = []
     for scene in p.scenes:
         try:

@@ -125,7 +125,7 @@ def trigger_name(instance: Instance) -> str:
 
 def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """The (source, dest) pairs by which the step may move this machine: its claimed arcs, and each state to itself."""
-    own = [(p.sort.name, k) for p, k in instance.binding.items()]
+    own = [(p.sort.name, k) for p, k in zip(instance.transition.own, instance.members, strict=True)]
     mine = all((p.sort.name, indices[p.name]) in own for p in machine.params)
     claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
     yield from sorted(claimed | {(member.name, member.name) for member in machine.states})

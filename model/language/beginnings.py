@@ -55,12 +55,17 @@ def _chosen(cells: Sequence[Cell], several: Sequence[int], where: Expr) -> Itera
             found = known[place, tree] = [(v, after) for v, after in left if after is not FALSE]
         return found
 
-    def give(place: int, tree: Expr) -> Iterator[tuple[int, ...]]:
-        if place == len(several):
+    if where is FALSE:
+        return
+    open_: list[Iterator[tuple[int, Expr]]] = [iter(((0, where),))]  # not by recursion: there may be thousands of cells
+    while open_:
+        found = next(open_[-1], None)
+        if found is None:
+            open_.pop()
+            continue
+        if len(open_) > 1:
+            state[several[len(open_) - 2]] = found[0]
+        if len(open_) > len(several):
             yield tuple(state)
-            return
-        for value, after in follow(place, tree):
-            state[several[place]] = value
-            yield from give(place + 1, after)
-
-    return give(0, where) if where is not FALSE else iter(())
+        else:
+            open_.append(iter(follow(len(open_) - 1, found[1])))

@@ -250,7 +250,7 @@ class ExplicitEngine:
         chunks = Chunks(level, size * self.layout.chunks)
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
-            self._workers.begin(expand, chunks[0].nbytes, self._learn)
+            self._workers.begin(expand, CHUNK * self.layout.chunks * self.layout.state_bytes, self._learn)
         self._chunks = min(len(chunks), self._workers.chunks)
         for expansion in self._workers.expanded(expand, len(self.levels) - 1, chunks, self.visited.merge):
             self.edges += expansion.edges

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,7 @@ class Graph:
             if origins:
                 self.origins[number], self.targets[number] = np.concatenate(origins), np.concatenate(targets)
         self._index()
+        self.tick = partial(tick, self.size, edges * EDGE_BYTES)  # in each loop below
 
     def _index(self) -> None:
         """Index the edges by origin and by target."""
@@ -122,6 +123,7 @@ class Graph:
             origins = self.predecessors(frontier)
             frontier = np.unique(origins[unseen[origins]]).astype(np.intp)
             seen[frontier], unseen[frontier] = True, False
+            self.tick()
         return seen
 
     def route(self, start: int, goal: Mask, within: Mask) -> Route | None:
@@ -140,6 +142,7 @@ class Graph:
             unseen[frontier] = False
             entered[frontier] = edges[first]
             hits = frontier[goal[frontier]]
+            self.tick()
             if len(hits):
                 return self._retrace(entered, start, int(hits[0]))
         return None
@@ -247,6 +250,7 @@ def _endless(graph: Graph, region: Mask) -> Mask:
         origins, lost = np.unique(graph.predecessors(frontier), return_counts=True)
         degree[origins] -= lost
         frontier = origins[region[origins] & (degree[origins] == 0)].astype(np.intp)
+        graph.tick()
     return region
 
 
@@ -308,7 +312,10 @@ def late_rounds(graph: Graph, avoid: Mask, counted: Collection[int], times: int)
     """For each number from 0 to `times`, the nodes of `avoid` with a path in it that has this number of steps."""
     rounds = [avoid]
     while len(rounds) <= times:
-        rounds.append(graph.reaching(_stepping(graph, avoid, counted, rounds[-1]), avoid))
+        following = graph.reaching(_stepping(graph, avoid, counted, rounds[-1]), avoid)
+        if np.array_equal(following, rounds[-1]):  # then all later rounds are equal too
+            return rounds + [following] * (times + 1 - len(rounds))
+        rounds.append(following)
     return rounds
 
 
@@ -328,6 +335,7 @@ def late_run(graph: Graph, avoid: Mask, counted: Collection[int], rounds: Sequen
 
 def _stepping(graph: Graph, avoid: Mask, counted: Collection[int], goal: Mask) -> Mask:
     """The nodes of `avoid` from which a counted step leads to `goal`."""
+    graph.tick()
     origins, targets = graph.taken(Group(tuple(counted), strong=False), avoid)
     out = np.zeros(graph.size, np.bool_)
     out[origins[goal[targets]]] = True

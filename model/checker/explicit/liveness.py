@@ -37,6 +37,7 @@ class Liveness:
     stop_reason: Callable[[], str] = str
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form) -> Lasso | None:
+        self.clock.restart(self.limits)
         avoid, again = ~self._where(goal, binding), None
         if form is Form.STABLE:
             avoid, again = np.ones_like(avoid), avoid
@@ -49,6 +50,7 @@ class Liveness:
         return Lasso(path, len(path.steps) - len(run) + began)
 
     def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        self.clock.restart(self.limits)
         avoid, counted = ~self._where(goal, binding), self.trails.kernel.counted(within)
         rounds = late_rounds(self._graph, avoid, counted, within.times)
         start = self._start(rounds[-1], premise, binding, form)
@@ -102,14 +104,13 @@ class Liveness:
     @cached_property
     def _graph(self) -> Graph:
         states = self._states
-        self.clock.restart(self.limits)
         return Graph(self.layout, self.steps, states, self._tick)
 
     def _tick(self, nodes: int, edge_bytes: int) -> None:
         states = 2 * len(self._states) * self.layout.state_bytes
         reason = self.clock.stop_reason(0, states + edge_bytes) or self.stop_reason()
         if reason:
-            raise LimitReached(f"building the graph for liveness {reason}")
+            raise LimitReached(f"the search for liveness in the graph {reason}")
         self.clock.show("building the graph", nodes, len(self.levels))
 
     def _where(self, expr: Expr, binding: Binding) -> Mask:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...errors import UsageError
 from ..kernel import Watch, WatchKey
 from .levels import Levels
 from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
@@ -51,7 +52,13 @@ class Saver:
         if self.storage is None:
             return None
         described = fingerprint(search.kernel, search.layout, search.reduced, watches)
-        return self.storage.begin(search.layout, described)
+        saved = self.storage.begin(search.layout, described)
+        if saved is not None and not saved.finds.keys() <= {watch.key for watch in watches}:
+            raise UsageError(
+                "the saved search has met a step that leaves a field's range, at a line that has moved since: begin "
+                "again in another directory"
+            )
+        return saved
 
     def resume(self, search: ExplicitEngine, saved: Saved) -> Level:
         """Load a saved search; returns its last level."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,7 @@ def declared(text: str, base: type[System] = Base, *, name: str = "Bad", **given
     """A class with these declarations in addition to its base's; their lines are lines of `FILE`."""
     names = {**vars(language), "Mood": Mood, "Other": Other, **given, "__name__": __name__}
     body: dict[str, Any] = {}
+    linecache.cache[FILE] = len(text), None, text.splitlines(keepends=True), FILE
     exec(compile(text, FILE, "exec"), names, body)
     return type(name, (base,), body)
 

@@ -167,3 +167,20 @@ def test_a_caller_that_leaves_kills_the_processes() -> None:
 def test_a_number_of_cores_below_one_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"cores is {count}: give at least 1"):
         check(TwoPhaseCommit(rm=2), engine="explicit", workers=Cores(count))
+
+
+def test_the_room_of_a_chunk_is_for_the_largest_of_any_level() -> None:
+    """The first level that processes share may have the smallest chunks: a larger one took its neighbour's room."""
+    room, given = list[int](), list[int]()
+
+    class Measured(Workers):
+        def begin(self, expand: Any, chunk_bytes: int, learn: Any) -> None:
+            room.append(chunk_bytes)
+
+        def expanded(self, expand: Any, level: int, chunks: Any, meanwhile: Any) -> Any:
+            given.extend(chunk.nbytes for chunk in chunks)
+            return super().expanded(expand, level, chunks, meanwhile)
+
+    with tiny():
+        answers(TwoPhaseCommit(rm=3), Measured())
+    assert max(given) <= min(room)

@@ -83,6 +83,9 @@ def test_an_imported_machine_is_searched_with_its_final_states() -> None:
     walk = Walk(job())
     walk.follow("finish")
     assert walk.rests
+    ready = transitions.Machine(Program(), states=states, initial="idle", transitions=[
+        {"trigger": "finish", "source": "idle", "dest": "done", "conditions": "ready"}, moves[1]])  # fmt: skip
+    assert [v.property.name for v in check(from_transitions(ready)()).violated] == ["a_state_is_left"]
     stays = transitions.Machine(states=["a", "b"], initial="a", transitions=[["go", "a", "b"], ["look", "b", "="]])
     assert not check(from_transitions(stays)()).violated
     assert not check(from_transitions(transitions.Machine(states=["a", "b"], initial="a", ordered_transitions=True,
@@ -104,6 +107,9 @@ def test_an_imported_machine_is_searched_with_its_final_states() -> None:
          "two conditions with the name 'ready': rename one"),
         (lambda: transitions.Machine(states=["a"], initial="a", transitions=[["control", "a", "="]]),
          "a trigger 'control', which cannot be the name of a step: rename it"),
+        (lambda: transitions.Machine(states=["a"], initial="a", transitions=[["at_end", "a", "="]]),
+         "a trigger 'at_end', which cannot be the name of a step: rename it"),
+        (lambda: transitions.Machine(states=["mro"], initial="mro"), "a state that no enum can have"),
     ],
 )  # fmt: skip
 def test_a_machine_without_a_system_is_refused(machine: Any, message: str) -> None:

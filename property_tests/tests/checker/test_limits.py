@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from trystate.model.checker import scenarios
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
+from trystate.model.language import System
 from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Odometer
 from trystate.property_tests.support.systems.lock import Waltz
 
@@ -84,3 +87,34 @@ def test_progress_never_goes_back(engine: str) -> None:
     exploring = [(p.distinct, p.depth, p.seconds) for p in seen if p.phase == "exploring"]
     assert len(exploring) > 1
     assert exploring == sorted(exploring)
+
+
+Wide = declared(
+    "node = index(40)\nx = flag(per='node', initial=ANY)\nlocked = flag()\n"
+    "@transition()\ndef lock(self, s): 'Once.'; s.when(~s.locked); s.locked = True\n"
+    "@eventually()\ndef it_is_open(self, s): 'At once.'; return ~s.locked\n"
+    "@scenario\ndef it_locks(self, run): run('lock')\n",
+    System,
+)
+Long = declared(
+    "x = integer(0, 99_999, initial=ANY)\non = flag()\n"
+    "@transition()\ndef switch(self, s): 'For ever.'; s.on = ~s.on\n"
+    "@eventually(within=50_000)\ndef it_ends(self, s): 'Never.'; return s.x > 99_999 - 1\n",
+    System,
+)
+
+
+def test_more_initial_states_than_can_be_listed_hang_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenarios, "STATES_MAX", 1_000)
+    report = check(Wide(), limits=Limits(seconds=20), properties=("it_is_open", "it_locks"))
+    assert report.verdict("it_is_open").status is Status.HOLDS
+    assert report.verdict("it_locks").reason == "there are more than 1,000 initial states"
+    one = declared("@initial\ndef few(self, s): return count(s.x[j] for j in s.node) == 1", Wide)
+    assert check(one(), properties=("it_is_open",)).choice.startswith("explicit: ")
+    assert len(declared("node = index(1200)\n@initial\ndef most(self, s): return any_(s.x)", Wide)().cells) == 1201
+
+
+def test_the_search_of_a_graph_ends_at_the_limit_of_seconds() -> None:
+    verdict = check(Long(), engine="explicit", limits=Limits(seconds=1), properties=("it_ends",)).verdict("it_ends")
+    assert verdict.status is Status.NOT_DECIDED
+    assert verdict.reason.startswith("the search for liveness in the graph stopped after")

@@ -129,6 +129,21 @@ def test_a_search_that_grows_too_large_says_so() -> None:
         judge(history, store(), configurations_max=500)
 
 
+def test_what_is_decided_before_a_limit_is_not_thrown_away() -> None:
+    """The shortest prefix may need more configurations than the whole history, and another key more than both."""
+    number: Any = Specification(0, lambda s, o: [(o[1], None)] if o[0] == "w" else [(s, s)], keys=lambda o: [o[-1]])
+
+    def calls_of(key: str, value: int) -> list[Call[Any, Any]]:
+        writes: list[Any] = [Call(f"{key}{k}", ("w", k + 1, key), 0.0) for k in range(10)]
+        return [*writes, Call(f"{key}r", ("r", key), 1.0, 2.0, value)]
+
+    wrong, wide = calls_of("a", 99), calls_of("b", 5)
+    assert isinstance(judge(wrong, number, configurations_max=5_200), Broken)
+    with pytest.raises(LimitReached):
+        judge(wide, number, configurations_max=3)
+    assert isinstance(judge([*wrong[-1:], *wide], number, configurations_max=3), Broken)
+
+
 def test_a_broken_history_is_drawn_with_a_lane_for_each_process() -> None:
     found = broken(ONCE)
     text = history_text(found).splitlines()

@@ -22,10 +22,11 @@ from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost, owners
 from trystate.model.checker.kernel import Kernel, Limits
-from trystate.model.checker.verdicts import Report
+from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form, System
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import SYSTEMS
@@ -69,6 +70,13 @@ def test_liveness_that_does_not_fit_the_first_rank_is_not_decided(monkeypatch: p
         (undecided,) = report.undecided
         assert undecided.property.form is Form.LEADS_TO
         assert undecided.reason.startswith("liveness is decided by the first rank alone") or report.system is None
+
+
+def test_a_violation_of_liveness_is_of_the_first_rank_alone() -> None:
+    lost = declared("x = integer(0, 1)\n@eventually()\ndef never(self, s): 'No.'; return s.x == 1", System)
+    first, other = reports(lost, 2)
+    assert first.verdict("never").status is Status.VIOLATED
+    assert other.verdict("never").reason == "liveness is decided by the first rank"
 
 
 def lenient(right: Any) -> Any:

@@ -75,6 +75,16 @@ def lamps_broken(fine: System, several: bool) -> int:
     return len(refines(fine, target, trace_of(t).bodies, several=several).broken)
 
 
+def test_a_value_that_the_coarser_system_does_not_have_is_named() -> None:
+    """The steps of the coarser system from such a state are none, and need not be computable."""
+    at = "spot = index({0})\nat = one_of(spot)\nfull = flag(per='spot')\n@transition(each='spot')\n"
+    go = "def go(self, s, spot): 'Goes.'; s.when(~s.full[s.at]); s.at = spot"
+    fine, target = declared(f"{at.format(3)}{go}", System)(), declared(f"{at.format(2)}{go}", System)()
+    s, t = SymbolicState(fine, frozen="the map"), SymbolicState(target)
+    found = refines(fine, target, {"at": s.at}).broken
+    assert "at is 2 in an image: it goes from 0 to 1" in found and t is not None
+
+
 def test_a_finer_step_may_be_several_coarser_ones() -> None:
     assert lamps_broken(Together(), several=False) == 1
     assert lamps_broken(Together(), several=True) == 0

@@ -10,6 +10,7 @@ import transitions
 
 from trystate import registry
 from trystate.model.checker import transitions_adapter as adapter
+from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.transitions_adapter import Running, to_transitions, trigger_name
 from trystate.model.errors import UsageError
@@ -101,6 +102,18 @@ def test_a_trigger_has_its_indices_as_suffix_and_none_without() -> None:
     assert model.prepare_0() and model.prepare_1() and model.receive_promise_0() and model.receive_promise_1()
     assert model.commit()
     assert model.state == Decision.COMMIT.name
+
+
+def test_a_chosen_member_is_another_one_for_its_machine() -> None:
+    chosen = declared(
+        "light = choice(Mood, per='node')\n@machine(Mood, each='node')\n"
+        "def lamp(self, s, node): 'The lamp of a node.'; return s.light[node]\n"
+        "@transition(moves=arc(Mood.CALM, Mood.CROSS, of='others'))\n"
+        "def pick(self, s): 'Picks.'; j = s.choose(s.node); s.when(s.light[j] == Mood.CALM); s.light[j] = Mood.CROSS\n"
+    )()
+    assert not check(chosen, properties=()).violated
+    model, _ = to_transitions(chosen.machines["lamp"], node=1)
+    assert model.trigger("pick_1") and model.state == "CROSS"
 
 
 def test_a_step_that_would_change_nothing_is_refused() -> None:
