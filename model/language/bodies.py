@@ -22,12 +22,12 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import combinations, zip_longest
 from opcode import opmap
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import TrystateError
@@ -36,7 +36,7 @@ from .expressions import Expr, Role, lift
 
 _ARGUMENTS = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|got|missing)")
 _USED = re.compile(r"(?:'(\w+)' object is not|object of type '(\w+)' has no) (callable|subscriptable|len)")
-_IS_OP = opmap["IS_OP"]
+_IS = {number for name, number in opmap.items() if name == "IS_OP" or name.endswith("_NONE")}
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
@@ -89,7 +89,14 @@ def check_plain(body: Callable[..., Any]) -> None:
     source.refuse(f"{body.__name__} is {kind}, and a call would not run it: {remedy}", at=source.line_of(body.__code__))
 
 
-def _refuse_identity(body: Callable[..., Any]) -> None:
+def check_helpers(names: Mapping[str, Any]) -> None:
+    """Refuse what `check_plain` does in the plain methods of a system too."""
+    for body in names.values():
+        if isinstance(body, FunctionType) and not body.__module__.startswith(_COMPARED_BY_A_TEST):
+            _refuse_identity(body, {"s", "before", "after"})
+
+
+def _refuse_identity(body: Callable[..., Any], usual: Collection[str] = ()) -> None:
     """Refuse `s.owner is None`: Python decides `is` by itself, and it is always false of a tree."""
     code = body.__code__
     if not _uses_is(code):
@@ -98,10 +105,17 @@ def _refuse_identity(body: Callable[..., Any]) -> None:
         text = ast.parse(textwrap.dedent(inspect.getsource(body)))
     except (OSError, SyntaxError):
         return
-    states = {*_names(code)} - {*code.co_varnames[:1]}
+    states = {*_parameters(code)} - {*code.co_varnames[:1]}  # and members, whose attributes are values too
+    states &= {*usual} or states
+    bound = [(one.targets, one.value) for one in ast.walk(text) if isinstance(one, ast.Assign)]
+    bound += [([one.target], one.iter) for one in ast.walk(text) if isinstance(one, ast.For | ast.comprehension)]
+    names = [(name.id, value) for targets, value in bound for name in targets if isinstance(name, ast.Name)]
+    states |= {name for name, value in names if states & {getattr(one, "id", "") for one in getattr(value, "elts", ())}}
+    held = {name for name, value in names if _reads(value, states)}
     compared = (here for here in ast.walk(text) if isinstance(here, ast.Compare))
     for here in (one for one in compared if any(isinstance(op, ast.Is | ast.IsNot) for op in one.ops)):
-        if any(_reads(side, states) for side in (here.left, *here.comparators)):
+        sides = (here.left, *here.comparators)
+        if any(_reads(side, states) or (isinstance(side, ast.Name) and side.id in held) for side in sides):
             source.refuse(
                 f"{ast.unparse(here)} is decided by Python before any state exists: write .absent for an empty field, "
                 "the flag itself for `is True`, and == otherwise",
@@ -109,18 +123,49 @@ def _refuse_identity(body: Callable[..., Any]) -> None:
             )
 
 
+def refuse_carried(frame: FrameType) -> None:
+    """Refuse `n += 1` in a loop over an index, whose body runs once, for all members. Called as the loop begins."""
+    code, first = frame.f_code, frame.f_code.co_firstlineno - 1
+    if frame.f_globals.get("__name__", "").startswith(_COMPARED_BY_A_TEST):
+        return
+    try:
+        text = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):
+        return
+    for loop in ast.walk(text):
+        if not isinstance(loop, ast.For) or loop.lineno + first != frame.f_lineno:
+            continue
+        within = [node for line in loop.body for node in ast.walk(line)]
+        stored: dict[str, ast.Assign | ast.AugAssign] = {}  # the first line that stores a name
+        lines = [node for node in within if isinstance(node, ast.Assign | ast.AugAssign)]
+        for line in sorted(lines, key=lambda one: one.lineno, reverse=True):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            stored |= {one.id: line for one in targets if isinstance(one, ast.Name)}
+        for node in within:
+            if not isinstance(node, ast.Name) or node.id not in stored or node.id not in frame.f_locals:
+                continue
+            line = stored[node.id]
+            is_read = isinstance(node.ctx, ast.Load) and node.lineno <= (line.end_lineno or 0)
+            if is_read or isinstance(line, ast.AugAssign):
+                source.refuse(
+                    f"{node.id} is carried from one member to the next, and the loop runs once, for all members: use "
+                    "count() or sum_(), or loop over numbers: for j in range(len(s.node))",
+                    at=f"{code.co_filename}:{line.lineno + first}",
+                )
+
+
 def _uses_is(code: CodeType) -> bool:
     """Whether `is` may occur in a function, or in a function within it: only then its source is read."""
     within = (_uses_is(one) for one in code.co_consts if isinstance(one, CodeType))
-    return _IS_OP in code.co_code[::2] or any(within)
+    return not _IS.isdisjoint(code.co_code[::2]) or any(within)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """The variables of a function, and of the functions, lambdas and generators within it."""
-    yield from code.co_varnames
+def _parameters(code: CodeType) -> Iterator[str]:
+    """The parameters of a function, and of the functions and lambdas within it."""
+    yield from code.co_varnames[: code.co_argcount]
     for one in code.co_consts:
         if isinstance(one, CodeType):
-            yield from _names(one)
+            yield from _parameters(one)
 
 
 def _reads(side: ast.expr, states: set[str]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from . import source
 from .expressions import Expr, and_, const, equal, ite, lift, member_of, named, not_, or_, read, variable
 from .quantifiers import IndexSet, check_loop
+from .records import Composite
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
 MEMBERS_MAX = 8  # an index of this size has 256 subsets, and a step an instance for each
@@ -33,11 +34,11 @@ class Choice:
     values: tuple[Any, ...]
 
 
-class Subset:
+class Subset(Composite):
     """A set of members that a step has chosen: `chosen[j]` is true where it has the member, as in a flag."""
 
     def __init__(self, choice: Choice, members: IndexSet) -> None:
-        self._choice, self._members = choice, members
+        self._choice, self._members, self._name = choice, members, "a chosen set"
 
     def __getitem__(self, member: Any) -> Expr:
         here, variable = member_of(member, self._members.sort), self._choice.variable
@@ -97,7 +98,8 @@ def pick(values: Sequence[Any], at: Any) -> Any:
     number = lift(at)
     if number.sort.low < 0 or number.sort.high >= len(values):
         source.refuse(f"pick() from {len(values)} values at {number}, which is one of {number.sort.span}: give more")
-    return _picked(number, values[: number.sort.high + 1], f"({', '.join(map(_label, values))})[{{0}}]")
+    label = _label(tuple(values)).replace("{", "{{").replace("}", "}}")
+    return _picked(number, values[: number.sort.high + 1], f"({label})[{{0}}]")
 
 
 def _added(made: list[Choice], sort: Sort, values: tuple[Any, ...] = ()) -> Expr:

@@ -27,7 +27,23 @@ ANY = Any_()
 """`initial=ANY`: the field begins with any of its values."""
 
 
-class Size:
+class Declared:
+    """What a class body declares. `self.x == 3` asks nothing of a state: Python would answer False."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | enum.Enum | Expr):
+            source.refuse(
+                f"a declaration is compared with {other}: write s.NAME for a field of the state, and len(s.NAME) or "
+                'self.sizes["NAME"] for the size of an index'
+            )
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+class Size(Declared):
     """A number that is known when a system is built: an index, a constant, or arithmetic on these."""
 
     __slots__ = ()
@@ -64,7 +80,7 @@ class Computed(Size):
     operands: tuple[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Index(Size):
     """The size of a set of interchangeable or ordered things (nodes, clients, keys)."""
 
@@ -72,7 +88,7 @@ class Index(Size):
     doc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant(Size):
     """A value that is fixed when the system is built: a number, or a table, which cannot change."""
 
@@ -132,8 +148,8 @@ def several(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+@dataclass(frozen=True, slots=True, eq=False)
+class Field(Declared):
     """One bounded variable, or one per member of an index (or per pair). `initial` is what its author wrote."""
 
     kind: str

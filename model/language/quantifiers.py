@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from . import source
+from .bodies import refuse_carried
 from .expressions import (
     FALSE,
     QUANTIFIERS,
@@ -63,8 +64,12 @@ def _check_consumer(name: str) -> None:
     while frame.f_code.co_name == "<genexpr>" and frame.f_back is not None:
         by_an_author |= not source.is_ours(frame.f_code.co_filename)
         frame = frame.f_back
-    if by_an_author and not source.is_ours(frame.f_code.co_filename) and _opcode(frame) != _FOR_ITER:
+    if source.is_ours(frame.f_code.co_filename):
+        return
+    if by_an_author and _opcode(frame) != _FOR_ITER:
         _refuse_function(name)
+    if not by_an_author:
+        refuse_carried(frame)
 
 
 def _opcode(frame: FrameType) -> int:

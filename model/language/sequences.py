@@ -34,7 +34,7 @@ from .sorts import int_sort
 if TYPE_CHECKING:
     from .state import SymbolicState
 
-ARGUMENTS = ("when", "at")  # arguments of push(), which gets the components by name
+ARGUMENTS = ("when", "at", "record")  # arguments of push(), which gets the components by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,9 @@ class SequenceView(Composite):
         """The record at a place, counted from 0; a number of the state may be the place."""
         return self._record(self._number(place))
 
+    def __contains__(self, record: Any) -> bool:
+        source.refuse(f"{record} in {self._name}: Python makes a bool of this, so write {self._name}.contains(...)")
+
     def __setitem__(self, place: Any, record: Any) -> None:
         """Change the record at a place, if there is one."""
         self[place]._assign(record)
@@ -269,9 +272,14 @@ class SequenceView(Composite):
 
     def _record(self, place: Expr) -> Record:
         """The record at a place as it is now; without a record, it has the lowest values."""
-        now = self._at_this_line()
+        now, moves = self._at_this_line(), self._state._trace.moves
+        moved = moves[self._name]
 
         def put(component: str, value: Any) -> None:
+            if moves[self._name] != moved:
+                source.refuse(
+                    f"{self._name}{shown} was read before the records moved: read it again, and assign that one"
+                )
             for view in (self, now):
                 view._assign_at(place, component, value)
 
@@ -312,6 +320,7 @@ class SequenceView(Composite):
 
     def _rewrite(self, condition: Expr, row: Callable[[int, str], Expr], length: Expr) -> None:
         """Where the condition holds, give each component at each place the value of `row`."""
+        self._state._trace.moves[self._name] += 1
         for component in self._components:
             for p in self._places:
                 self._put(p, component, ite(condition, row(p, component), self.read(p, component)))
@@ -329,6 +338,8 @@ class SequenceView(Composite):
             assign_cell(self._state, _place(self._name, place, component), self._indices, value)
 
     def _put_length(self, value: Expr) -> None:
+        # Once too long, it remains so to the end of the step: a pop() after a push() beyond the end hides no error.
+        value = ite(less(lift(self._declared.length), self.length), self.length, value)
         assign_cell(self._state, f"{self._name}_length", self._indices, value)
 
 

@@ -8,6 +8,7 @@ index wraps the tree in `ite(placeholder == index, value, ...)`. A write in a lo
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -63,6 +64,7 @@ class Trace:
     writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # per field: (condition, value) pairs
+    moves: Counter[str] = field(default_factory=Counter)  # per sequence: how often its records may have moved
 
     def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
         """The value of a member after the assignments so far."""
@@ -95,16 +97,20 @@ class SymbolicState:
         put(self, "_trace", Trace(dict(effects or {})))
         put(self, "_frozen", frozen)
         put(self, "_outer", running())
+        put(self, "_copy", False)
 
     _system: System
     _trace: Trace
     _outer: tuple[Expr, ...]  # loops that an error has left open
+    _copy: bool  # whether this is a fork, whose guard no step has
     _frozen: str  # the purpose of a state to which nothing may be assigned; else empty
 
     def when(self, *conditions: Any) -> None:
         """The transition is enabled only where all conditions hold."""
         if self._frozen:
             source.refuse(f"when() is for transitions, and not for {self._frozen}")
+        if self._copy:
+            source.refuse("when() on a copy of the state has no effect: call it on the state itself")
         for given in conditions:
             expr = boolean(given, "when()")
             if any(v.role is Role.LOOP for v in expr.free):
@@ -116,6 +122,7 @@ class SymbolicState:
         """A copy of this state for trial writes: writing to the copy does not change this state."""
         made = SymbolicState(self._system, effects=self._trace.bodies)
         made._trace.choices = self._trace.choices
+        object.__setattr__(made, "_copy", True)
         return made
 
     def choose(self, values: Any) -> Any:
@@ -129,6 +136,11 @@ class SymbolicState:
     def _choices(self, name: str) -> list[Choice]:
         if self._frozen:
             source.refuse(f"{name}() is for transitions, and not for {self._frozen}")
+        if any(all(member is not one for one in self._outer) for member in running()):
+            source.refuse(
+                f"{name}() inside a loop over an index is one choice for all members: choose before the loop, or loop "
+                "over the numbers of the members: for j in range(len(s.node))"
+            )
         return self._trace.choices
 
     def __getattr__(self, name: str) -> Any:

@@ -101,6 +101,7 @@ class System:
 
     def __init_subclass__(cls, *, edition: enum.Enum | None = None, deadlock: bool | None = None, **given: Any) -> None:
         super().__init_subclass__(**given)
+        bodies.check_helpers(vars(cls))
         cls._deadlock = cls._deadlock if deadlock is None else deadlock
         above: Family | None = getattr(cls, "__family__", None)
         classes = above.classes if above is not None else {}
