@@ -119,6 +119,9 @@ def _in_child() -> None:
         finally:
             while pipe:  # closing both ends informs the parent
                 os.close(pipe.pop())
+    for _, pipe in _copied.values():  # of other threads, whose forks wait for their own children to close them
+        while pipe:
+            os.close(pipe.pop())
     _copied.clear()
     _shared.clear()
     for owner in list(_owners):

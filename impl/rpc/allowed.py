@@ -50,7 +50,8 @@ OPERATORS = tuple(
 WRAPPERS = ("torch.functional", "torch.nn.functional", "torch.nn.init", "torch._tensor")  # operators written in Python
 BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # modules of builtins that do not name their module
 CLASSES = ("torch.nn.modules", "torch.optim")  # modules of classes whose methods may be called
-FILES = {"from_file"}  # operators that open a file
+# from_file opens a file; options of compile are a command line of the C++ compiler; new takes the address of a tensor.
+NEVER = {"from_file", "compile", "new"}
 
 
 def check_modules(modules: object) -> None:
@@ -97,12 +98,12 @@ def _is_of_torch(function: Any, home: str) -> bool:
     name: str = getattr(function, "__name__", "_")
     if home in OPERATORS:
         return True
-    if name.startswith("_"):
+    if name.startswith("_") or name in NEVER:
         return False
     if any(_is_below(home, module) for module in CLASSES):  # they also have functions: hooks for all modules at once
         return "." in function.__qualname__
     if home == "torch":  # torch also exports functions that are not operators, import_ir_module() too
-        return name not in FILES and bool(getattr(torch._C._VariableFunctions, name, None) == function)
+        return bool(getattr(torch._C._VariableFunctions, name, None) == function)
     return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase
 
 

@@ -43,6 +43,7 @@ MAGIC = b"trysRPC3"
 HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
 REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the callee's rank and challenge, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
+CREDENTIALS, WHO = Struct("3i"), (socket.SOL_SOCKET, socket.SO_PEERCRED)  # process, user and group of a peer
 ACCEPTED = Struct("<?")  # whether an arena comes with it
 GREETING_SECONDS = 5.0  # time for a caller to send its rank and its proof
 GREETINGS_MAX = 64  # greetings at the same time
@@ -141,11 +142,13 @@ class Meeting:
         try:
             sock.settimeout(self._left())
             sock.connect(address)
+            if family != socket.AF_UNIX:
+                prepared(sock)
+            elif CREDENTIALS.unpack(sock.getsockopt(*WHO, CREDENTIALS.size))[1] != os.getuid():
+                raise RpcError(f"another user listens at the local socket of worker {entry.name!r}: end that process")
         except BaseException:
             sock.close()
             raise
-        if family != socket.AF_UNIX:
-            prepared(sock)
         return sock
 
     def _introduce(self, sock: socket.socket, peer: int) -> Connection:

@@ -305,7 +305,8 @@ class Invocations:
             raise NotAllowed(f"{method!r} begins with '_' and cannot be called through an RRef: call a public method")
 
         def call(value: Any) -> Any:
-            if type(value) in PLAIN_CLASSES:  # no method of a list and the like reaches anything else
+            # No method of plain data reaches anything else, except str.format: `{0.__globals__}` of a function.
+            if type(value) in PLAIN_CLASSES and method not in ("format", "format_map"):
                 return getattr(value, method)(*args, **kwargs)
             return method_of(value, method, self.options.modules)(*args, **kwargs)
 

@@ -104,7 +104,7 @@ def _class(original: str) -> type[RemoteError]:
     home, _, path = original.partition(":")
     found: object = sys.modules.get(home)
     for step in path.split("."):
-        found = getattr(found, step, None)
+        found = getattr(found, "__dict__", {}).get(step)  # a module's own `__getattr__` would run code
     if not isinstance(found, type) or not issubclass(found, Exception) or issubclass(RemoteError, found):
         return RemoteError
     try:

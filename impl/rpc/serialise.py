@@ -11,6 +11,7 @@ import collections
 import datetime
 import io
 import pickle
+import pickletools
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -39,6 +40,7 @@ PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # a torch.lay
 PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
 # Functions are sent by name, like called functions, and the same option decides which ones are taken.
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+NAMES = (pickle.PERSID, pickle.BINPERSID, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST)  # each pushes an object
 TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
@@ -71,6 +73,8 @@ class Serialiser:
         """The value. Raises NotAllowed if a part of it is not taken, or if the bytes are not a pickle."""
         unpickler = _Unpickler(io.BytesIO(data), self, tensors, references)
         try:
+            if self.restricted and not self.allowed and _builds(data):
+                raise NotAllowed("the pickle sets attributes of an object: does the peer run the same version?")
             return unpickler.load()
         except RpcError:
             raise
@@ -78,6 +82,16 @@ class Serialiser:
             if not self.restricted and not isinstance(error, (pickle.UnpicklingError, EOFError)):
                 raise
             raise NotAllowed(f"{len(data)} bytes are not a readable pickle: {error!r}") from error
+
+
+def _builds(data: bytes) -> bool:
+    """Whether the pickle sets attributes of an object, which may be a function or a class of this process.
+
+    Plain data has no BUILD. Most pickles do not have its byte either, or nothing that it could change.
+    """
+    if pickle.BUILD not in data or not any(name in data for name in NAMES):
+        return False
+    return any(op.code == "b" for op, _, _ in pickletools.genops(data))
 
 
 class _Pickler(pickle.Pickler):

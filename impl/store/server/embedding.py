@@ -70,7 +70,7 @@ class ServerProcess:
         """
         self._owner = os.getpid()  # a fork of this process has a copy of this object and must not end the server
         self._process = subprocess.Popen(
-            [sys.executable, "-c", ENTRY],
+            [sys.executable, "-P", "-c", ENTRY],  # -P: no module of the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[listener.fileno()],

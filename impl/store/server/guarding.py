@@ -44,8 +44,8 @@ class Guarded(Base):  # type: ignore[misc]  # a mixin
         except OSError as error:
             data = b""
             self.service.close(self.session, tls.reason(error))
-        if answer := self.layer.answer():
-            super().transmit(answer)
+        if answer := self.layer.answer():  # behind the bytes that the transport still has
+            (self._leave_to_transport if self.transport.get_write_buffer_size() else super().transmit)(answer)
         if not data:
             self.driver.settle()
         return data

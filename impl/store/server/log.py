@@ -16,11 +16,18 @@ from ...host.visible import visible
 LINES_MAX = 1_000  # lines that are not written yet; a reader so far behind does not read
 
 
-class Log:
-    """A bounded, asynchronous writer of lines. `write` is called for each line in a thread, and may raise."""
+def for_people(line: str) -> str:
+    return visible(" ".join(line.split()))
 
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._put = never_raising(write)
+
+class Log:
+    """A bounded, asynchronous writer of lines. `write` is called for each line in a thread, and may raise.
+
+    Lines are for people unless `form` makes them other texts.
+    """
+
+    def __init__(self, write: Callable[[str], object], form: Callable[[str], str] = for_people) -> None:
+        self._put, self._form = never_raising(write), form
         # A finalizer may log a line while its thread puts another one: `put` of a SimpleQueue allows that.
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
@@ -42,7 +49,7 @@ class Log:
         line: str | None = ""
         while line is not None:
             if (line := self._lines.get()) is not None:
-                self._put(visible(" ".join(line.split())))
+                self._put(self._form(line))
             if self._dropped and self._lines.empty():
                 dropped, self._dropped = self._dropped, 0
                 self._put(f"{dropped} more lines, not shown: they came faster than they could be written")

@@ -40,7 +40,8 @@ OPERATORS = [
 OTHERS = [
     os.system, os.remove, os.path.join, subprocess.run, subprocess.Popen, eval, exec, open, __import__, getattr,
     torch.load, torch.save, torch.hub.load, torch.from_file, torch.import_ir_module, torch.set_num_threads,
-    torch.ops.load_library, torch.compile, numpy.load, hypothesis.find, pytest.main,
+    torch.ops.load_library, torch.compile, torch.nn.Module.compile, torch.Tensor.new, numpy.load,
+    hypothesis.find, pytest.main,
 ]  # fmt: skip
 
 
@@ -132,6 +133,9 @@ def test_methods_of_values_are_judged_as_functions_are(tmp_path: Path) -> None:
             kept.rpc_sync().run(f"touch {path}")
         plain = calls[0].remote(1, offered, ({"a": 1},), None, None)
         assert plain.rpc_sync().get("a") == 1
+        text = plain.remote().setdefault("b", "{0.__globals__}")
+        with pytest.raises(NotAllowed, match=r"str\.format' may not be called here"):
+            text.rpc_sync().format(offered)
     assert not Path(path).exists()
 
 

@@ -95,6 +95,12 @@ def test_a_stranger_beyond_the_limit_waits_until_another_is_closed(
     assert meet(store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
 
 
+def test_a_local_socket_of_another_user_is_not_called(monkeypatch: pytest.MonkeyPatch, store: HashStore) -> None:
+    monkeypatch.setattr("trystate.impl.rpc.handshake.os.getuid", lambda: -1)
+    said = meet(store, [None] * 2, ["a", "b"], 1.0)
+    assert any("another user listens at the local socket of worker" in one for one in said)
+
+
 def test_on_one_machine_nobody_comes_in_by_tcp(
     monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
 ) -> None:

@@ -7,6 +7,8 @@ import contextlib
 import datetime
 import os
 import pickle
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -74,6 +76,18 @@ def test_nothing_is_run_and_no_memory_is_reserved() -> None:
         with pytest.raises(NotAllowed):
             STRICT.unpacked(pickle.dumps(evil), [], [])
     assert not done
+
+
+def test_a_pickle_changes_no_function_and_no_class() -> None:
+    plain, before = Serialiser(of_the_tests(Options()), RRef), collections.Counter.update
+    name = f"{f.add.__module__}:{f.add.__qualname__}".encode()
+    named = b"X" + len(name).to_bytes(4, "little") + name + b"Q"
+    for what in (b"ccollections\nCounter\n", named):
+        with pytest.raises(NotAllowed, match="sets attributes of an object"):
+            plain.unpacked(b"\x80\x04" + what + b"N}X\x06\x00\x00\x00update" + named + b"s\x86b.", [], [])
+    assert collections.Counter.update is before and not hasattr(f.add, "update")
+    value = {"b": collections.Counter("abb"), "Q": [f.add]}
+    assert there_and_back(plain, value) == value
 
 
 @given(st.binary(max_size=80))
@@ -147,6 +161,14 @@ def test_async_execution_wants_a_future() -> None:
 def test_an_unreadable_error_is_an_error_all_the_same(data: bytes) -> None:
     assert type(remote_errors.decoded(data, "w7")) is RemoteError
     assert "w7" in str(remote_errors.decoded(data, "w7"))
+
+
+def test_an_error_runs_no_code_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy, ran = types.ModuleType("lazy"), list[str]()
+    monkeypatch.setattr(lazy, "__getattr__", ran.append, raising=False)
+    monkeypatch.setitem(sys.modules, "lazy", lazy)
+    told = b'{"original": "lazy:X", "text": "", "traceback": "", "workers": ["w"]}'
+    assert type(remote_errors.decoded(told, "w")) is RemoteError and not ran
 
 
 def test_an_error_whose_text_fails_is_told() -> None:

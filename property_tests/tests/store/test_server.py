@@ -262,6 +262,13 @@ def test_the_server_process_has_no_inherited_descriptor_torch_or_numpy(tmp_path:
             assert not [name for name in ("torch", "numpy") if f"/{name}/" in mapped]
 
 
+def test_the_server_process_runs_no_file_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    with TCPStoreServer() as server:
+        assert server.pid
+
+
 def test_a_signal_to_the_whole_group_is_the_parents_to_handle() -> None:
     with TCPStoreServer() as server:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -333,6 +340,10 @@ def test_lines_of_the_log_that_come_too_fast_are_counted_after_the_others() -> N
     log.close(SECONDS)
     *others, note = written
     assert len(others) + int(note.partition(" more lines, not shown")[0]) == LINES_MAX + 2
+    plain = Log(written.append, str)
+    plain('{"a": "b    c"}')
+    plain.close(SECONDS)
+    assert written[-1] == '{"a": "b    c"}'
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
