@@ -55,6 +55,7 @@ class HashStore(Store):
             return self._arrive(operation, seconds)  # type: ignore[return-value]
         blocked = Blocked(self._memory.contents, operation)
         with self._memory.lock:
+            self._alive(operation.SPEC.name)  # another thread may have closed the store meanwhile
             waiting = self._memory.contents.waiting
             if waiting.look(blocked):
                 blocked.satisfied()
@@ -68,6 +69,7 @@ class HashStore(Store):
         arrival = BlockedArrival(barrier.key, barrier.token)
         memory = self._memory
         with memory.lock:
+            self._alive(barrier.SPEC.name)
             # A rank that comes again (`generations`) arrives with the token of its earlier call. The earlier thread is
             # woken as if it was released; it then finds another token at its rank's place.
             if (earlier := memory.barriers.arrived_with(barrier.key, barrier.token)) is not None:
@@ -111,6 +113,7 @@ class HashStore(Store):
         watcher = KeyWatcher(self._callbacks, name.decode(), callback, on_lost, self._unwatch)
         self._callbacks.start()
         with self._memory.lock:
+            self._alive("watch_key")
             self._memory.contents.watching.begin(watcher, name)
             self._watchers.add(watcher)
         return watcher.watch

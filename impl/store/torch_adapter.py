@@ -5,6 +5,7 @@ Rule: it adds no guarantee. If torch needs two requests, this also sends two. Op
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 _QueueEmptyError = torch_release.queue_empty_error()
 BUILT_IN: Any = (dist.FileStore, dist.HashStore, dist.PrefixStore, dist.TCPStore)  # type: ignore[attr-defined]
+LONGEST_MS = 1000 * 60 * 60 * 24 * 365
 RETRY_SECONDS = 0.005  # the pause of a pop that found nothing; without it a value with the queue's name makes it spin
 
 
@@ -125,4 +127,6 @@ def _or_none_in_time(call: Callable[[], T]) -> T | None:
 
 def _in_time(seconds: float, call: Callable[[timedelta], object]) -> bool:
     """Whether torch's call ends before its time is over."""
-    return _or_none_in_time(lambda: (call(timedelta(seconds=seconds)),)) is not None
+    # torch counts whole milliseconds, takes 0 for ever, and overflows at the longest times.
+    left = timedelta(milliseconds=min(math.ceil(seconds * 1000), LONGEST_MS))
+    return _or_none_in_time(lambda: (call(left),)) is not None

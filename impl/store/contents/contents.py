@@ -232,6 +232,7 @@ class Contents:
         serial = self.reservations if returned is None else returned[0]
         element = self.pop(key)
         assert element is not None
+        self.bytes_held += len(key) + len(element)  # they count while the element may be put back
         return serial, element
 
     def put_back(self, key: bytes, serial: int, element: bytes) -> None:
@@ -245,9 +246,9 @@ class Contents:
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = deque()
-            self.bytes_held += len(key)
+        else:
+            self.bytes_held -= len(key)
         queue.insert(place, element)
-        self.bytes_held += len(element)
         self.items_held += 1
         if key in self.waiting.waits:
             self.waiting.appeared(key)
@@ -262,8 +263,9 @@ class Contents:
         """A room has changed, and has made this record of the change."""
         self.room_told(run_id)
 
-    def fetched(self, key: bytes, serial: int) -> None:
+    def fetched(self, key: bytes, serial: int, element: bytes) -> None:
         """A reserved element was sent to its client and will not be put back."""
+        self.bytes_held -= len(key) + len(element)
 
     def pop(self, key: bytes) -> bytes | None:
         """Take the first element of a queue."""

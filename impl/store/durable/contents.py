@@ -190,7 +190,8 @@ class KeptContents(Contents):
         self._no_longer_out(key, serial)
         super().put_back(key, serial, element)
 
-    def fetched(self, key: bytes, serial: int) -> None:
+    def fetched(self, key: bytes, serial: int, element: bytes) -> None:
+        super().fetched(key, serial, element)
         place = bisect_left(self.out[key], (serial, b"")) + bisect_left(self.returned.get(key, ()), serial)
         self._no_longer_out(key, serial)
         self._popped(key, place)

@@ -230,7 +230,12 @@ class Journal:
     # The end.
 
     def reload(self, contents: KeptContents) -> None:
-        """After a failure of the disk, read the contents that are known to be durable. Raises OSError, FileRefused."""
+        """After a failure of the disk, read the contents that are known to be durable. Raises OSError, FileRefused.
+
+        The rest is cut off. After a failed sync the system may still return those bytes and never write them: a later
+        server would take them for durable.
+        """
+        self.disk.cut(self.file.fd, self.file.synced)
         reading = Reading(self.disk, self.file.fd, self.path, self.file.synced)
         _become(contents, reading)
 

@@ -104,7 +104,7 @@ class Promises:
             session.promise = None
             self._count(session, 0)
             self.reservations.discard(session)
-            self.contents.fetched(promise.key, promise.serial)
+            self.contents.fetched(*promise)
 
     def give_up(self, session: Session) -> None:
         """End the promise. A reserved element goes back to its place."""

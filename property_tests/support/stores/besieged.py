@@ -17,7 +17,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.operations import BODIES, Field
 from trystate.impl.store.server.blocking import SessionArrival
 from trystate.impl.store.server.service import Service
-from trystate.impl.store.server.session import Session
+from trystate.impl.store.server.session import Reserved, Session
 from trystate.impl.store.server.unread import BULK_BYTES
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
 from trystate.model.store.vocabulary import Connection, Extension, Query
@@ -167,7 +167,9 @@ class Siege:
         assert contents.items_held == sum(items) <= limits.queue_items + STRANGERS  # reserved elements may come back
         values = sum(len(key) + len(value) for key, value in contents.values.items())
         queued = sum(len(key) + sum(map(len, queue)) for key, queue in contents.queues.items())
-        assert contents.bytes_held == values + queued, "bytes held"
+        kept = [each.promise for each in service.sessions if isinstance(each.promise, Reserved)]
+        reserved = sum(len(each.key) + len(each.element) for each in kept)
+        assert contents.bytes_held == values + queued + reserved, "bytes held"
         assert contents.bytes_held <= limits.bytes_total + STRANGERS * (limits.key_bytes + limits.value_bytes)
         assert len(contents.values) <= limits.keys_total
         assert all(len(key) <= limits.key_bytes for key in (*contents.values, *contents.queues))

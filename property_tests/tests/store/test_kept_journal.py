@@ -83,7 +83,7 @@ class Server:
                 if self.out:
                     key, serial, element = self.out.pop(arguments[0] % len(self.out))
                     if name == "fetched":
-                        contents.fetched(key, serial)
+                        contents.fetched(key, serial, element)
                     else:
                         contents.put_back(key, serial, element)
             case _:
@@ -324,3 +324,34 @@ WRONG: dict[str, Mutant] = {
 
 def test_a_journal_that_is_wrong_disagrees() -> None:
     assert survivors(WRONG, agree) == []
+
+
+def test_bytes_whose_sync_has_failed_are_gone_and_no_later_server_takes_them() -> None:
+    """The kernel keeps such bytes, as if they were written, and writes them never."""
+    disk = UnsyncedDisk()
+    server = Server(disk)
+    server.do(("set", KEY, b"a"))
+    server.do(("commit",))
+    disk.lost = True
+    server.do(("set", OTHER, b"b"))
+    with pytest.raises(OSError, match="EIO"):
+        server.do(("commit",))
+    disk.lost = False
+    server.journal.reload(server.contents)
+    after = Server(disk)
+    assert after.states[-1] == ({KEY: b"a"}, {})
+    after.do(("set", OTHER, b"c"))
+    after.do(("commit",))
+    assert Server(disk.after_crash(lambda: False)).states[-1] == ({KEY: b"a", OTHER: b"c"}, {})
+
+
+class UnsyncedDisk(ForgetfulDisk):
+    """A disk whose failed sync leaves the bytes in the cache, clean."""
+
+    lost = False
+
+    def sync(self, fd: int) -> None:
+        if self.lost:
+            self.open_files[fd].unsynced.clear()
+            raise OSError(5, "EIO")
+        super().sync(fd)

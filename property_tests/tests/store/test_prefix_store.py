@@ -54,6 +54,28 @@ def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, 
     assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == same
 
 
+def test_a_timeout_of_less_than_a_millisecond_ends_on_torchs_store() -> None:
+    for seconds in (timedelta(microseconds=500), timedelta.max):
+        store = PrefixStore("p", dist.HashStore(), timeout=seconds)
+        if seconds < AMPLE:
+            with pytest.raises(Exception, match="timed out"):
+                store.wait(["k"], seconds)
+        store.set("k", "v")
+        assert store.get("k") == b"v"
+
+
+def test_a_thread_that_waits_as_the_store_closes_is_not_left() -> None:
+    """`close()` may come between the look whether the store is open and the wait."""
+    store = HashStore(AMPLE)
+    clone: Any = store.clone()
+    with clone._memory.lock:
+        waiting = ThreadPoolExecutor(1).submit(clone.get, "k")
+        until(lambda: not waiting.done() and waiting.running())
+        clone._closed = True
+    with pytest.raises(StoreClosed):
+        waiting.result(10)
+
+
 def test_it_and_torchs_name_the_same_keys_where_the_prefix_has_no_slash(below: HashStore) -> None:
     PrefixStore("default_pg", below).set("k/0", "v")
     assert dist.PrefixStore("default_pg", below).get("k/0") == b"v"

@@ -113,6 +113,21 @@ def test_a_pop_from_another_queue_gives_back_the_reserved_element() -> None:
     assert actor(pop(KEY)) == i64(1) + blob(b"first")
 
 
+def test_reserved_elements_count_for_the_limit_of_bytes() -> None:
+    room = Room(Limits(value_bytes=20_000, bytes_total=60_000, kept_bytes_total=60_000, frame_bytes=60_000))
+    actor, *reserving = room.trio()
+    for peer in reserving:
+        actor(push(KEY, bytes(18_000)))
+        assert peer(wait(KEY)) == STOP
+    actor(push(KEY, bytes(18_000)))
+    assert room.service.contents.bytes_held == 54_000 + 3 * len(KEY)
+    actor(push(KEY, bytes(18_000)))
+    assert actor.closed
+    for peer in reserving:
+        assert peer(pop(KEY)) == i64(2) + blob(bytes(18_000))
+    assert room.service.contents.bytes_held == 18_000 + len(KEY)
+
+
 # ---- extensions that wait
 
 
