@@ -94,6 +94,7 @@ class Following:
         kept = {state: run for state, run in after.items() if not difference(self.system, state, wanted.cells, "event")}
         if not kept:
             raise Disagreement(self._why(wanted, before, after))
+        self._limit(len(kept))
         self._possible = kept
         self.events += 1
 
@@ -101,12 +102,15 @@ class Following:
         found, todo = dict(self._possible), dict(self._possible)
         while todo := {s: run for s, run in self._steps.taken(todo, self._hidden).items() if s not in found}:
             found |= todo
-            if len(found) > STATES_MAX:
-                raise LimitReached(
-                    f"more than {STATES_MAX:,} states are possible after {self.events} events: let the log show more "
-                    "(steps, or values of cells), hide fewer steps, or choose smaller sizes"
-                )
+            self._limit(len(found))
         return found
+
+    def _limit(self, states: int) -> None:
+        if states > STATES_MAX:
+            raise LimitReached(
+                f"more than {STATES_MAX:,} states are possible after {self.events} events: let the log show more "
+                "(steps, or values of cells), hide fewer steps, or choose smaller sizes"
+            )
 
     def _why(self, event: Event, before: Mapping[State, Run], after: Mapping[State, Run]) -> str:
         states = after or before

@@ -27,6 +27,7 @@ from .subjects import Calls, Disagreement, Subject
 # 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps for each edge. The least possible number is 4.0 (a minimum-cost
 # flow), because many runs end, and each of them needs its own path from an initial state.
 AHEAD_STATES_MAX = 1_000
+COMPARED = 4  # of the first refusals in a state one is followed by a comparison, by the number of the state
 REPORT_WALKS = 100
 
 
@@ -272,7 +273,11 @@ class _Replay:
         self.both.compare(state)
         if not self.refusals or number in self._tried:
             return
-        refused = [self._refuse(instance, state) for instance in self.both.forbidden(state)]
+        refused = []
+        for place, instance in enumerate(self.both.forbidden(state)):
+            refused.append(self._refuse(instance, state))
+            if place == number % COMPARED and not self._careful:  # the second of two refusals may undo the first
+                self.both.compare(state, refused=" ".join(refused))
         if refused:
             self.both.compare(state, refused=" ".join(refused))
         self._tried.add(number)

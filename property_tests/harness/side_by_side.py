@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
+from trystate.model.errors import UsageError
 from trystate.model.language import State, System
 
 from .subjects import Calls, Disagreement, Refused, Subject, cells_of, check_reset, difference
@@ -70,7 +71,14 @@ class SideBySide:
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
 
     def _perform(self, instance: Instance) -> None:
-        self._call(self.subject, "perform", instance.transition.name, instance.arguments)
+        try:
+            result = self._call(self.subject, "perform", instance.transition.name, instance.arguments)
+        except Exception as error:
+            if not isinstance(error, Refused):
+                error.add_note(f"raised by perform() of {instance.label}, after: {self.steps_taken}")
+            raise
+        if result is not None:
+            raise UsageError(f"perform() of {instance.label} returns {result!r}: raise Refused where a step is refused")
 
     def compare(self, state: State, refused: str = "") -> None:
         """Check that the subject shows the model's state; `refused` names the steps that were refused before.

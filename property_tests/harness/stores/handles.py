@@ -93,7 +93,8 @@ class Handle:
 
     def call(self, operation: Operation, timeout: timedelta = AMPLE) -> Result:
         """Do the operation. Raises the store's exception. `timeout` applies to operations that block."""
-        self.store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) else AMPLE)
+        own = isinstance(operation, ref.Wait | ref.Barrier)  # they get their timeout with the call
+        self.store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) and not own else AMPLE)
         return asked(self.store, operation, timeout)
 
 
@@ -105,24 +106,24 @@ def asked(store: Store, operation: Operation, timeout: timedelta) -> Result:
     said = getattr(store, "multi_get" if isinstance(operation, ref.MultiGet) else operation.table)(*given)
     match operation:
         case ref.Get() | ref.QueuePop() | ref.CompareAndSet():
-            return _bytes(said)
+            return _of(bytes, said)
         case ref.MultiGet():
-            return tuple(map(_bytes, said))
+            return tuple(_of(bytes, one) for one in said)
         case ref.Take():
-            return None if said is None else _bytes(said)
+            return None if said is None else _of(bytes, said)
         case ref.AddTo() | ref.NumKeys() | ref.QueueLen():
-            return int(said)
+            return _of(int, said)
         case ref.DeleteKey() | ref.Check():
-            return bool(said)
+            return _of(bool, said)
         case ref.ListKeys():
             return tuple(sorted(said))
     return None
 
 
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"a value is {value!r}, which is not bytes")
-    return value
+def _of(kind: type[T], result: Any) -> T:
+    if type(result) is not kind:
+        raise TypeError(f"the result is {result!r}, which is not of the type {kind.__name__}")
+    return result
 
 
 def refusal(operation: Operation, error: Exception) -> Refusal | str:

@@ -178,8 +178,8 @@ class _StoreMachine(RuleBasedStateMachine):
 
     def _perform(self, client: int, wanted: Operation, timeout: timedelta) -> Result | str:
         handle = self._handles[client]
-        if not isinstance(wanted, MAY_BLOCK):
-            return handle.perform(wanted)
+        if not isinstance(wanted, MAY_BLOCK) or not self._suite.concurrency:
+            return handle.perform(wanted, timeout)
         call = Call(handle.perform, wanted, timeout)
         if not call.blocked(PROMPT_SECONDS):
             return call.result()

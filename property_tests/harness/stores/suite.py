@@ -5,6 +5,8 @@ Rule: the tests use the store only through handles of this class.
 
 from __future__ import annotations
 
+import sys
+import threading
 import unittest
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -114,6 +116,19 @@ class Suite:
 
 
 def all_at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run each function on its own thread, and return their results."""
-    calls = [Call(function) for function in functions]
-    return [call.result(PROMPT_SECONDS * 4) for call in calls]
+    """Run each function on its own thread, all from one moment on, and return their results.
+
+    Python changes between threads all the time, so that an operation of a store in Python is often interrupted.
+    """
+    ready, before = threading.Barrier(len(functions)), sys.getswitchinterval()
+
+    def begun(function: Callable[[], Any]) -> Any:
+        ready.wait(PROMPT_SECONDS)
+        return function()
+
+    sys.setswitchinterval(1e-5)
+    try:
+        calls = [Call(begun, function) for function in functions]
+        return [call.result(PROMPT_SECONDS * 4) for call in calls]
+    finally:
+        sys.setswitchinterval(before)

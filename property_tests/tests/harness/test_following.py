@@ -132,3 +132,6 @@ def test_a_log_that_shows_too_little_ends_at_the_limit(monkeypatch: pytest.Monke
     monkeypatch.setattr(following, "STATES_MAX", 3)
     with pytest.raises(LimitReached, match="more than 3 states are possible after 0 events: let the log show more"):
         follow(LOCK, [{"cells": {"at[0]": "GONE"}}], ["enter", "leave"])
+    monkeypatch.setattr(following, "STATES_MAX", 0)
+    with pytest.raises(LimitReached, match="more than 0 states"):
+        follow(LOCK, ["enter(0)"])

@@ -471,3 +471,29 @@ def test_an_observation_that_is_no_mapping_is_refused() -> None:
 
     with pytest.raises(UsageError, match=r"observe\(\) returned \[False\]: return a mapping"):
         run(Lists, Switch())
+
+
+class Moves(Adapter):
+    """A refused `acquire` changes the subject, and the next one changes it back."""
+
+    turned = False
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> Any:
+        try:
+            return super().perform(step, indices)
+        except Refused:
+            self.turned ^= step == "acquire"
+            raise
+
+    def observe(self) -> Any:
+        seen: Any = super().observe()
+        return {**seen, "taken": seen["taken"] + self.turned}
+
+
+def test_a_refusal_that_another_one_undoes_and_a_result_of_a_step_are_reported() -> None:
+    assert replay_every_edge(Lock(), Moves()).disagreements
+    with pytest.raises(UsageError, match=r"perform\(\) of acquire\(0\) returns False: raise Refused"):
+        replay_every_edge(Lock(), Swapped("perform", lambda perform, *given: perform(*given) or False))
+    with pytest.raises(KeyError) as raised:
+        replay_every_edge(Lock(), Swapped("perform", lambda perform, *given: vars()["x"]))
+    assert "raised by perform() of " in raised.value.__notes__[0]

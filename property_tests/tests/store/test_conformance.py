@@ -6,7 +6,9 @@ Rule: a class only makes its store and lists its known deviations.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from trystate import testing
 from trystate.impl.torch_release import lacks
 from trystate.property_tests.adapters.stores.servers import cloned, emptied, missing, torch_client
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
+from trystate.property_tests.harness.stores import handles, sequences
 from trystate.property_tests.harness.stores.handles import c10d
+from trystate.property_tests.harness.subjects import Disagreement
 
 Servers = dict[type[Server], Server]
 
@@ -154,3 +158,63 @@ class TestOurPrefixOverOurServer(_OnServer):
     def make_store(self) -> Any:
         under = self.new(partial(ours.TCPStore, "127.0.0.1"), "P/")
         return ours.PrefixStore("P", with_neighbour(under))
+
+
+class Hasty(ours.HashStore):
+    """A wrong store: two threads may read one number before either writes, and nothing is ever torn apart from that."""
+
+    def add(self, key: str, amount: int) -> int:
+        total = (int(super().get(key)) if self.check([key]) else 0) + amount
+        super().set(key, str(total))
+        return total
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        if super().get(key) == expected:
+            super().set(key, desired)
+            return bytes(desired)
+        return super().get(key)
+
+    def get(self, key: str) -> bytes:
+        return b"garbage" if key == "k" else super().get(key)
+
+    def multi_get(self, keys: Any) -> list[bytes]:
+        return [super(Hasty, self).get(key) for key in keys]
+
+    def wait(self, keys: Any, timeout: Any = None) -> None:
+        super().wait(keys, *([timeout] if timeout is not None and timeout.total_seconds() <= 0 else []))
+
+    def num_keys(self) -> Any:
+        return float(super().num_keys())
+
+    def clone(self) -> Hasty:
+        return self
+
+
+IN_SEQUENCE = "test_operations_one_after_the_other_do_what_the_reference_does"
+
+
+@pytest.mark.parametrize(("claim", "wrong"), [
+    ("test_no_add_is_lost_and_each_sum_is_returned_once", "add"),
+    ("test_no_two_compare_sets_succeed_on_the_same_value", "compare_set"),
+    ("test_get_never_returns_what_nobody_set", "get"), ("test_a_multi_set_is_seen_as_one", "multi_get"),
+    (IN_SEQUENCE, "wait"), (IN_SEQUENCE, "num_keys"),
+])  # fmt: skip
+def test_a_wrong_store_in_python_fails_the_suite(claim: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = {name: getattr(ours.HashStore, name) for name in vars(Hasty) if name not in (wrong, "clone")}
+    kind: Any = type("Wrong", (Hasty,), {name: right[name] for name in right if not name.startswith("_")})
+
+    class Suite(testing.StoreConformance):
+        def make_store(self) -> Any:
+            time.sleep(0.2 * (claim != IN_SEQUENCE))  # longer than a race of the suite
+            return kind()
+
+        def close_store(self, store: Any) -> None:
+            pass
+
+    for module in (sequences, handles):
+        monkeypatch.setattr(module, "PROMPT_SECONDS", 1.0)
+        monkeypatch.setattr(module, "AMPLE", timedelta(seconds=3))
+    suite = Suite()
+    with pytest.raises(Disagreement):
+        for _ in range(10):  # a race need not show at once
+            getattr(suite, claim)()
