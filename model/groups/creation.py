@@ -360,7 +360,7 @@ class Seed(Groups, edition=Edition.SEED):
     )  # fmt: skip
     def set_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Rank 0 of the group draws a number and writes it under the prefix."""
-        move(s.place, Place.NUMBERING, Place.CREATED, ord_(process) == 0, at=(process, group))
+        move(s.place, Place.NUMBERING, Place.CREATED, ord_(process) == self.before(group), at=(process, group))
         s.sequence[process, group] = ord_(group) + 1
 
     @transition(
@@ -369,14 +369,15 @@ class Seed(Groups, edition=Edition.SEED):
     )  # fmt: skip
     def read_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Another member waits for the number and reads it."""
-        move(s.place, Place.NUMBERING, Place.CREATED, ord_(process) > 0, at=(process, group))
+        move(s.place, Place.NUMBERING, Place.CREATED, ord_(process) > self.before(group), at=(process, group))
         s.when(any_(self.drew(s, process, group, h) for h in s.group))
         s.sequence[process, group] = self.read(s, process, group)
 
     def drew(self, s: S, process: Expr, group: Expr, h: Expr) -> Condition:
         """Rank 0 has written the number of h under the name that the process uses for its group."""
         return any_(
-            (ord_(q) == 0) & (s.sequence[q, h] != 0) & self.same_name(s, process, group, q, h) for q in s.process
+            (ord_(q) == self.before(h)) & (s.sequence[q, h] != 0) & self.same_name(s, process, group, q, h)
+            for q in s.process
         )
 
     def read(self, s: S, process: Expr, group: Expr) -> Any:

@@ -14,7 +14,8 @@ Only the waits at the store have the timeout. NCCL's own functions wait until al
 
 Abstractions. The end of NCCL's functions is one step, for all members. A process whose communicator has an error does
 not differ from one whose communicator works. A process that dies is replaced between two calls. The caller gives all
-members the same handles. With `unordered=1` they are a set, over which the last process iterates in reverse.
+members the same handles. With `unordered=1` they are a set, over which the last process iterates in reverse. Those that
+join get the next ranks in the order of their numbers, not of their coming.
 Source: github.com/meta-pytorch/torchcomms; nothing here was compared with its code by running it.
 """
 
@@ -100,11 +101,14 @@ class Reconfigure(System):
     def grown_rank(self, s: S, process: Expr) -> Any:
         """Its rank if members stay: those that stay keep their order, and those that join follow."""
         kept = self.quorum(s)
+        stays = s.shown[process] == kept
         before = count(
-            s.member[q] & ((s.shown[q] == kept) == (s.shown[process] == kept)) & (ord_(q) < ord_(process))
+            s.member[q]
+            & ((s.shown[q] == kept) == stays)
+            & ite(stays, s.rank[q] < s.rank[process], ord_(q) < ord_(process))
             for q in s.process
         )
-        return before + ite(s.shown[process] == kept, 0, self.size(s, kept))
+        return before + ite(stays, 0, self.size(s, kept))
 
     # ---- whether a call can end
 

@@ -41,9 +41,11 @@ class _Call(Store):
         self._goes, self._stops = threading.Semaphore(0), threading.Semaphore(0)
 
         def run() -> None:
-            with suppress(_Ended):
-                self.values = exchange.all_gather(self, rank, size, value)
-            self._stops.release()
+            try:
+                with suppress(_Ended):
+                    self.values = exchange.all_gather(self, rank, size, value)
+            finally:
+                self._stops.release()
 
         self._thread = threading.Thread(target=run)
         self._thread.start()

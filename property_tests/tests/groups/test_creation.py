@@ -55,3 +55,7 @@ def test_the_seed_s_sequence_numbers_agree_because_rank_0_alone_draws() -> None:
 
 def test_every_finding_is_shown_by_a_planned_run() -> None:
     assert {name for run in PLAN for names in run.findings.values() for name in names} == {*FINDINGS}
+
+
+def test_the_first_member_of_a_group_draws_its_number() -> None:
+    assert not violated(check(Groups(edition=SEED, process=3, group=2, outsiders=1, others=1)))
