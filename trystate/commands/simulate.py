@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING
 
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
+from trystate.search.checkpoint import Lock
 from trystate.search.cluster import Cluster
 from trystate.search.machine import available_cores
 from trystate.search.processes import Processes
 
 from ..choosing import natural, positive, whole
 from ..exits import Exit
-from ..outputs import try_file
+from ..outputs import make_folder, try_file
 from ..progress import Reporter, shown
 from ..report.results import plural
 
@@ -72,6 +73,7 @@ def simulate(args: argparse.Namespace) -> int:
         raise UnavailableError(problem)
     prepare_for_torch()
     from trystate.property_tests.adapters.campaigns import kinds
+    from trystate.property_tests.adapters.campaigns.notebook import read_ledger
 
     if args.crowd is not None:
         return _crowd(args.crowd)
@@ -79,10 +81,16 @@ def simulate(args: argparse.Namespace) -> int:
         for kind in kinds.kinds().values():
             print(f"{kind.name:16} {kind.title}{f' (not here: {why})' if (why := kind.problem()) else ''}")
         return Exit.OK
-    chosen = [kinds.kind_named(name) for name in args.kinds]
+    chosen = [kinds.kind_named(name) for name in dict.fromkeys(args.kinds)]
     chosen = chosen or [kind for kind in kinds.kinds().values() if not kind.problem()]
     if args.seed is None:
-        return _campaign(args, [kind.name for kind in chosen])
+        if args.ledger is not None:
+            try_file(args.ledger, "--ledger")
+            read_ledger(args.ledger)
+        if args.out is not None:
+            make_folder(args.out, "--out")
+        with contextlib.closing(Lock(str(args.out))) if args.out is not None else contextlib.nullcontext():
+            return _campaign(args, [kind.name for kind in chosen])
     if len(args.kinds) != 1:
         raise UsageError(f"--seed {args.seed} is of one kind: name it, as in `trystate simulate ours --seed 17`")
     lines = chosen[0].lines(args.seed, args.nodes, on=args.on or "", whole=args.whole, log=args.log)
@@ -93,13 +101,15 @@ def simulate(args: argparse.Namespace) -> int:
 def _campaign(args: argparse.Namespace, names: list[str]) -> int:
     from trystate.property_tests.adapters.campaigns.kinds import kind_named
     from trystate.property_tests.adapters.campaigns.notebook import Notebook, commit_here, write_ledger
-    from trystate.property_tests.adapters.campaigns.pieces import pieces
+    from trystate.property_tests.adapters.campaigns.pieces import PIECES_MAX, pieces
 
     seconds = args.hours * 3600 if args.hours else args.seconds or (math.inf if args.seeds else SECONDS)
-    try_file(args.ledger, "--ledger")
     book = Notebook(args.out, commit_here(), args.nodes)
-    size = 1 if args.seeds else max(1, round(seconds * args.jobs / PIECES_EACH))
-    count = args.seeds or max(kind_named(name).batch for name in names) * size * PIECES_EACH
+    batches = [kind_named(name).batch for name in names]
+    size = 1 + args.seeds * len(names) // (min(batches) * PIECES_MAX) if args.seeds else max(
+        1, round(seconds * args.jobs / PIECES_EACH))  # fmt: skip
+    past = max((stop for done in book.done.values() for _, stop in done), default=args.first) - args.first
+    count = args.seeds or max(0, past) + max(batches) * size * PIECES_EACH
     make = partial(pieces, names, args.first, count, args.nodes, size, book.done)
     tasks = make()
     if book.began:
@@ -116,10 +126,10 @@ def _campaign(args: argparse.Namespace, names: list[str]) -> int:
                 print(f"{one['property']}: again: {one['again']}", flush=True)
             if interrupted.is_set() or time.monotonic() > ends:
                 break
-    entries = list(book.entries(f"{datetime.now(UTC):%Y-%m-%d}"))
+    code = _report(book, interrupted.is_set())
     if args.ledger is not None:
-        write_ledger(args.ledger, entries)
-    return _report(book, interrupted.is_set())
+        write_ledger(args.ledger, list(book.entries(f"{datetime.now(UTC):%Y-%m-%d}")))
+    return code
 
 
 class Progress:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,13 @@ class Notebook:
 
     def __init__(self, folder: Path | None, commit: str, nodes: int | None) -> None:
         self.commit, self.folder, self._of = commit, folder, f"{commit}{f', {nodes} nodes' if nodes else ''}"
+        self._campaign = f"{self._of}, torch {compared_as()}"
         self._kept: dict[str, Any] = {}
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
             self._kept = _read(folder / NAME)
         self.chapters = {
             name: Chapter([[*each] for each in kept["done"]], Tally.of(kept["tally"]))
-            for name, kept in self._kept.get(self._of, {}).items()
+            for name, kept in self._kept.get(self._campaign, {}).items()
         }
         self.began = sum(chapter.tally.seeds for chapter in self.chapters.values())
 
@@ -65,7 +66,9 @@ class Notebook:
         """Add a piece that is done; the file is whole at each moment."""
         self.chapters.setdefault(piece.kind, Chapter()).add(piece.seeds, tally)
         if self.folder is not None:
-            self._kept[self._of] = {k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()}
+            self._kept[self._campaign] = {
+                k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()
+            }
             path = self.folder / f"{NAME}.new"
             path.write_text(json.dumps(self._kept), encoding="utf-8")
             os.replace(path, self.folder / NAME)
@@ -90,16 +93,26 @@ def write_ledger(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         UsageError: the file is not a ledger.
     """
-    kept = _read(path, [])
+    kept = read_ledger(path)
 
     def of(one: Mapping[str, Any]) -> tuple[Any, ...]:
-        return one["kind"], one["commit"], one["done"][0][0]
+        return one["kind"], one["commit"], one["torch"], one["done"][0][0]
 
     kept = [
         one for one in kept if not any(of(one) == of(other) and one["seeds"] <= other["seeds"] for other in entries)
     ]
     text = ",\n".join(json.dumps(one) for one in [*kept, *entries])
-    path.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    os.replace(new, path)
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ledger; none if the file does not exist. Raises UsageError."""
+    found: list[dict[str, Any]] = _read(path, [])
+    if not all(isinstance(one, dict) and {"kind", "commit", "torch", "done", "seeds"} <= one.keys() for one in found):
+        raise UsageError(f"{path} has entries that are not of campaigns: give another name")
+    return found
 
 
 def _read(path: Path, nothing: Any = None) -> Any:
@@ -114,12 +127,17 @@ def _read(path: Path, nothing: Any = None) -> Any:
 
 
 def commit_here() -> str:
-    """The commit of this checkout, with + if Python files were changed after it; of a package, its release."""
+    """The commit of this checkout, with + and a digest of changed Python files; of a package, its release."""
     root = Path(__file__).resolve().parents[3]
-    argv = ("git", "-C", str(root))
+
+    def git(*argv: str) -> bytes:
+        return subprocess.run(["git", "-C", str(root), *argv], capture_output=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run([*argv, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*argv, "status", "--porcelain", "--", "*.py"], capture_output=True, check=True)
+        top, head = git("rev-parse", "--show-toplevel", "--short=10", "HEAD").decode().splitlines()
+        if Path(top) != root:  # a package in an environment inside of another checkout
+            raise OSError
+        changes = git("status", "--porcelain", "--", "*.py") + git("diff", "HEAD", "--", "*.py")
     except (OSError, subprocess.CalledProcessError):
         return f"release {version('trystate')}"
-    return head.stdout.strip() + "+" * bool(changed.stdout.strip())
+    return head + (f"+{blake2b(changes, digest_size=3).hexdigest()}" if changes else "")

@@ -78,10 +78,13 @@ class Simulated(Kind):
     def lines(self, seed: int, nodes: int | None = None, **how: Any) -> list[str]:
         """The run in words; `on`: the smallest run that violates this property; `whole`: not made smaller."""
         on = str(how.get("on") or "")
-        done = swarm.run(self.subject.draw(seed, nodes), self.subject, on=bool(on))
+        done = self.drawn(seed, nodes, bool(on))
         if done.fails and not how.get("whole"):
             done = swarm.shrink(done, on)
-        return told(done, nodes, log=bool(how.get("log")))
+        return told(done, nodes, self.name, log=bool(how.get("log")))
+
+    def drawn(self, seed: int, nodes: int | None, on: bool) -> Run:
+        return swarm.run(self.subject.draw(seed, nodes), self.subject, on=on)
 
 
 class Torch(Simulated):
@@ -92,8 +95,15 @@ class Torch(Simulated):
         theirs = swarm.run(schedule, TORCH)
         ours = [swarm.run(schedule, subject) for subject in (OURS, ROOMS)]
         broken = next((one for one in ours if one.fails), None)
-        done = self.of(theirs, broken.fails if broken else "", f"{broken.subject.name}: {broken}" if broken else "")
+        done = self.of(
+            theirs, broken.fails if broken else "", f"{broken.subject.name}: {broken.violation}" if broken else ""
+        )
         return replace(done, settled_seconds=0.0, shown=(named(theirs),) if theirs.fails else ())
+
+    def drawn(self, seed: int, nodes: int | None, on: bool) -> Run:
+        """The run of ours that fails, else torch's."""
+        runs = [swarm.run(usual(seed, nodes), subject, on=on) for subject in (OURS, ROOMS, TORCH)]
+        return next((one for one in runs if one.fails), runs[-1])
 
 
 def named(failed: Run) -> str:
@@ -103,14 +113,15 @@ def named(failed: Run) -> str:
     return number or f"{failed.fails}, not told apart"
 
 
-def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
+def told(done: Run, nodes: int | None, kind: str = "", *, log: bool = True) -> list[str]:
     """A run in words: its schedule, what happened, and how to see it again."""
     lines = [f"seed {done.schedule.seed}: {len(done.schedule.hosts)} nodes, {len(done.schedule.faults)} faults"]
     lines += done.schedule.lines()
     if log or done.fails:
         lines += ["", *map(str, done.log[-SHOWN_MAX:] if done.fails else done.log)]
     lines.append(f"violated: {done.violation}" if done.fails else f"{HELD} for {done.seconds:.1f} s")
-    return [*lines, f"again: {again(done.subject.name, done.schedule.seed, nodes)}"] if done.fails else lines
+    kind = kind or done.subject.name
+    return [*lines, f"again: {again(kind, done.schedule.seed, nodes)}"] if done.fails else lines
 
 
 KINDS = (

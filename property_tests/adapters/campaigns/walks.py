@@ -215,13 +215,15 @@ class Walks(KindOfCase):
 
     def planted(self) -> AbstractContextManager[Any]:
         """The subject leaves out every seventh step."""
-        perform, count = SideBySide._perform, iter(range(1 << 62))
+        take, count = SideBySide.take, iter(range(1 << 62))
 
         def forgets(self: SideBySide, instance: Instance) -> None:
             if next(count) % 7 != 6:
-                perform(self, instance)
+                take(self, instance)
+            else:
+                self.trail.append(instance.label)
 
-        return mock.patch.object(SideBySide, "_perform", forgets)
+        return mock.patch.object(SideBySide, "take", forgets)
 
 
 # ---- the subjects

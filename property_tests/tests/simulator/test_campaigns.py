@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -35,6 +36,7 @@ from trystate.property_tests.adapters.simulator.swarm import Run, run
 from trystate.property_tests.adapters.simulator.watch import Watch
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.stores.attacked import Recorded, finding, unexplained
+from trystate.search.checkpoint import Lock
 
 BROKEN: Mutant = rewritten(Table.expel, "if member:", "if False:")  # it expels without replacing the round
 SECONDS = 120.0
@@ -202,9 +204,26 @@ def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
     assert entry["found"] == [
         {"property": "holds", "seed": 13}, {"property": "ends without ZeroDivisionError", "seed": 27},
     ]  # fmt: skip
-    ledger.write_text("{}")
-    assert command([*argv, "40"]) == Exit.USAGE
-    assert "is not a file that trystate simulate has written" in capsys.readouterr().err
+    for wrong, why in (("{}", "is not a file that trystate simulate has written"), ("[1]", "are not of campaigns")):
+        ledger.write_text(wrong)
+        with mock.patch.object(Steady, "case") as taken:
+            assert command([*argv, "90"]) == Exit.USAGE
+        assert why in capsys.readouterr().err and not taken.called
+    with contextlib.closing(Lock(str(tmp_path / "out"))):
+        assert command([*argv[:-3], "--seeds", "90"]) == Exit.USAGE
+    assert "is in use by another search" in capsys.readouterr().err
+    with mock.patch.object(Steady, "case", autospec=True, side_effect=Steady.case) as taken:
+        command([*argv[:-3], "--seconds", "0.01"])
+    assert min(seed for _, seed, *_ in (call.args for call in taken.call_args_list)) == 40
+
+
+def test_a_failure_of_ours_in_torchs_schedule_is_shown_again() -> None:
+    kind: Any = kinds()["torch"]
+    with kind.planted():
+        (done,) = kind.cases([10])
+        lines = kind.lines(10)
+    assert done.seen.startswith("ours: ") and any(line.startswith("violated: agree_on_world") for line in lines)
+    assert lines[-1] == "again: trystate simulate torch --seed 10"
 
 
 def test_ranges_of_seeds_are_joined_and_the_bound_is_exact() -> None:
