@@ -174,7 +174,7 @@ def imported(name: str, what: str, form: str) -> Any:
         raise UsageError(f"no {what} {name!r}: {error}; give {form} as Python would import it") from error
     except TrystateError:  # a declaration that is refused names its own place
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if isinstance(error, SyntaxError) else f", at {place.filename}:{place.lineno}"
         raise UsageError(f"no {what} {name!r}: importing {module} raises {error!r}{at}: correct it there") from error

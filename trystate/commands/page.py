@@ -39,7 +39,12 @@ def page(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     try_file(args.out, "OUT.html")
     report, code = (_read(args.of), Exit.OK) if args.of is not None else _search(args)
-    write_page(args.out, contents(report), "OUT.html")
+    try:
+        shown = contents(report)
+    except (KeyError, IndexError, TypeError) as error:
+        raise UsageError(f"the report in {args.of} is of another version of trystate, or damaged ({error!r}): write it "
+                         "again") from None  # fmt: skip
+    write_page(args.out, shown, "OUT.html")
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.2f} MB; open it in a browser")
     return code
 

@@ -73,8 +73,8 @@ def _search(args: argparse.Namespace, options: SearchOptions, ranks: joining.Tor
     reporter.done(f"rank 0 of {ranks.count} has sent {ranks.sent_bytes >> 20:,} MiB of states, and had {peak:,} MiB")
     results = Results(checked=[done], interrupted=ranks.stopped_by, left=[task.name] * bool(ranks.stopped_by))
     results.seconds = time.perf_counter() - started
-    places.write(results)
     print_results(results, args.report, asked=True, torch="")
+    places.write(results)
     return results.exit
 
 

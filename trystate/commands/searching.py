@@ -19,7 +19,7 @@ from trystate.model.language import System
 from trystate.search import plans
 from trystate.search.cluster import Cluster, WorkerLost
 from trystate.search.machine import CPU, SearchOptions, available_cores, searched
-from trystate.search.processes import Processes
+from trystate.search.processes import Processes, ProcessLost
 
 from .. import registry
 from ..choosing import positive, whole
@@ -252,7 +252,7 @@ def carry_out(
         ended = "SIGINT"
     except Terminated:
         ended = "SIGTERM"
-    except WorkerLost as lost:  # with hours of others' work done, perhaps
+    except (WorkerLost, ProcessLost) as lost:  # with hours of others' work done, perhaps
         reporter.done(f"trystate: {lost}")
         ended = LOSS
     found = [done[number] for number in sorted(done)]

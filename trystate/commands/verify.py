@@ -115,10 +115,10 @@ def verify(args: argparse.Namespace) -> int:
         results = carry_out(tasks, cluster, reporter, started, partial(_landed, args.report))
     if args.all and not results.interrupted:
         results.gaps = coverage_gaps(results.checked)
+    print_results(results, args.report, asked=asked, torch=_torch(results), idle=bool(_classes(args)))
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)), "--html")
-    print_results(results, args.report, asked=asked, torch=_torch(results), idle=bool(_classes(args)))
     return results.exit
 
 

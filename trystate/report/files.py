@@ -49,7 +49,8 @@ class Places:
         with writing(self.out, "--out"):
             _remove_earlier(self.out)
         for path, option in places:
-            if path is not None and path.is_file():  # a search that ends without a report leaves none
+            # A search that ends without a report leaves none. A link is not replaced: it may be /dev/stdout.
+            if path is not None and path.is_file() and not path.is_symlink():
                 with writing(path, option):
                     path.unlink()
 
@@ -106,7 +107,8 @@ def _remove_earlier(out: Path) -> None:
     """The old report names its files; a name that leads out of the directory is not one of ours."""
     (out / TRACEBACK).unlink(missing_ok=True)
     try:
-        old = json.loads((out / JSON).read_text(encoding="utf-8"))["files"]
+        report = json.loads((out / JSON).read_text(encoding="utf-8"))
+        old = report["files"] if "trystate" in report else ()
     except (OSError, ValueError, KeyError, TypeError):
         return
     for name in old if isinstance(old, list) else ():

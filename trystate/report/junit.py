@@ -5,11 +5,14 @@ A property that was not decided is an error: a continuous integration server mus
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as xml
 
 from trystate.model.checker.expectations import Judgement
 
 from .results import Checked, Compared, Gap, Results
+
+NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that no document may have
 
 
 def results_junit(results: Results) -> str:
@@ -34,7 +37,8 @@ def results_junit(results: Results) -> str:
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     xml.indent(root)
-    return xml.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    text = xml.tostring(root, encoding="unicode", xml_declaration=True)
+    return NOT_XML.sub("\ufffd", text) + "\n"
 
 
 def _case(suite: xml.Element, classname: str, name: str, seconds: float = 0.0) -> xml.Element:

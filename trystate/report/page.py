@@ -91,6 +91,8 @@ def _choice(run: Mapping[str, Any], known: Mapping[str, tuple[type[System], str]
         )
     cls, name = known[run["system"]]
     edition = next((e for e in cls.Edition or () if e.name == run["edition"]), None)
+    if edition is None and run["edition"]:
+        raise UsageError(f"the report has an edition {run['edition']!r} that {run['system']} does not have")
     return Choice(cls, name, edition, run["sizes"], run["faults"], run["max_faults"])
 
 

@@ -39,6 +39,7 @@ from trystate.search.plans import showcase
             "ZeroDivisionError('integer division or modulo by zero'), at {}/without_a_division.py:2: ",
         ),
         ("not_python", "def f(:", "importing not_python raises SyntaxError("),
+        ("not_guarded", "raise SystemExit(0)", "importing not_guarded raises SystemExit(0), at {}/not_guarded.py:2: "),
         ("out_of_order", "class Mine(System):\n    a = integer(3, 1)", "{}/out_of_order.py:3: a: the range from 3"),
     ],
 )

@@ -32,6 +32,9 @@ from trystate.property_tests.tests.command_line.setting import (
     report,
     says,
 )
+from trystate.report.files import Places
+from trystate.report.junit import results_junit
+from trystate.report.results import Compared, Results
 from trystate.search import plans
 
 # ---- verify: the plan
@@ -206,6 +209,20 @@ def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: An
     assert conformance.get("name") == "conformance"
     command("verify", HERE, "--engine", "explicit", "--symmetry", "--edition", "MENDED", "--junit", "all.xml")
     assert len(ElementTree.parse("all.xml").findall("testsuite/testcase/error")) == 1
+
+
+def test_junit_has_no_character_that_xml_lacks() -> None:
+    wrong = Compared(name="control", outcome=Outcome(1, "steps", ("at\x1b[0m\x00\ud800",), 0.0))
+    assert "at\ufffd[0m" in results_junit(Results(checked=[], compared=[wrong]))
+    ElementTree.fromstring(results_junit(Results(checked=[], compared=[wrong])).partition("?>")[2])
+
+
+def test_a_report_of_another_program_and_a_link_stay(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("mine")
+    (tmp_path / "report.json").write_text('{"tool": "other", "files": ["mine.py"]}')
+    (tmp_path / "link").symlink_to(tmp_path / "mine.py")
+    Places(tmp_path, json=tmp_path / "link").prepare()
+    assert (tmp_path / "mine.py").read_text() == "mine" and (tmp_path / "link").is_symlink()
 
 
 def test_a_new_report_removes_what_the_old_one_wrote_and_nothing_else(command: Command) -> None:
