@@ -129,7 +129,7 @@ class Histories:
         self._now = max(self._now, float(t))
         try:
             self._take(number, op, c, line)
-        except (KeyError, TypeError, AttributeError, MalformedLine) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, MalformedLine) as error:
             self.damaged(place_of(number))
             known = isinstance(error, MalformedLine)
             why = f"{error}" if known else f"a line of {op} lacks a field or has a wrong one: {error}"

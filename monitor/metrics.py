@@ -121,7 +121,7 @@ class Collector:
 
     def _gauges(self) -> Iterator[Row]:
         watch, status = self._watch, self._watch.status()
-        yield "up", "The store answers", "quiet" not in watch.warnings and status is not None
+        yield "up", "The store answers", not {"quiet", "lost"} & watch.warnings.keys() and status is not None
         yield "store_latency_seconds", "Time of the last answer of the store", watch.numbers.answered
         if status is None:
             return

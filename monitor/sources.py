@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from trystate.impl.host.tls import Tls
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.store.record.format import LINE_BYTES_MAX
+from trystate.impl.store.record.writer import segments
 from trystate.model.errors import UsageError
 
 from .record import Flaw, Line, parse
@@ -131,7 +132,13 @@ def tailed(
 
 def _lines(path: Path, clock: Callable[[], float], pause: Callable[[float], object]) -> Iterator[Line | None]:
     """The lines of the files of a record; None: no line has come for a pause."""
-    file, number, rest, part = 0, 0, b"", path
+    number, rest, part, file = 0, b"", path, 0
+    base, _, ending = path.name.rpartition(".")
+    found = segments(path)
+    if found and not path.exists():  # the recorder removes its oldest files
+        file, part = found[0]
+    elif ending.isdecimal() and len(found) == 1 and len(segments(path.with_name(base))) > 1:  # a later file
+        path, file = path.with_name(base), int(ending)
     try:
         while True:
             later = path.with_name(f"{path.name}.{file + 1}")

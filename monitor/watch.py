@@ -31,6 +31,7 @@ from .status import TORCH_BEAT_SECONDS, Sight, Status, by_whom, status_of
 ATTEMPTS = 3  # heartbeats that a node may miss by torch's default, which its state lacks
 LAST_CALL_SECONDS = 30.0  # torch's default
 JOIN_SECONDS = 600.0  # torch's default: a node gives up then
+OUR_JOIN_SECONDS = 900.0  # the default of nodes of `trystate run`; our state does not have it
 BESIDE_SECONDS = 60.0  # agents look for waiting nodes every 30 s at most
 QUIET_SECONDS = 5.0
 NOTICES_MAX = 1_000
@@ -38,7 +39,7 @@ BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)  # s 
 CAUSES = {  # a part of our state's text for the cause of a round's replacement -> its name
     " expelled ": "expelled", "its workers failed": "workers_failed", "waited for a seat": "newcomer",
     "it left": "left", "it is about to leave": "left", "comes back after the end of its lease": "lease_ended",
-    "its agent restarts the workers": "restarted",
+    "its agent restarts the workers": "restarted", " an operator drains ": "drained",
 }  # fmt: skip
 
 
@@ -107,7 +108,8 @@ class Watch:
             return self._given
         last_call = own.rescale_timeout if self.state.round else own.last_call_timeout
         interval, newcomers = own.keep_alive_interval, own.scale_up_interval
-        return Times(interval, own.expiry_seconds, last_call, self._given.join, newcomers)
+        join = OUR_JOIN_SECONDS if self._given.join == JOIN_SECONDS else self._given.join
+        return Times(interval, own.expiry_seconds, last_call, join, newcomers)
 
     def status(self) -> Status | None:
         """The last seen status of the job."""
@@ -157,7 +159,7 @@ class Watch:
     # ---- changes
 
     def _changes(self, before: Snapshot | None, state: Snapshot, now: float) -> Iterator[Notice]:
-        if before is None or self._began is None:
+        if before is None or self._began is None or before.life != state.life:
             self._began = now
             yield Notice("change", now, f"round {state.round} {_phase(state)}: {_counted(state)}")
             self.numbers.rounds += state.complete
@@ -180,8 +182,11 @@ class Watch:
 
     def _replaced(self, before: Snapshot, state: Snapshot, now: float) -> Iterator[Notice]:
         self._began = now
-        if before.complete:
-            self.numbers.restarts += 1
+        # Each new round of ours replaces a complete one, also of rounds that passed unseen.
+        times = state.round - before.round if state.life and state.life == before.life else int(before.complete)
+        if times > 0:
+            self.numbers.restarts += times
+            self.numbers.causes += Counter({"unknown": times - 1})
             self.numbers.causes[next((kind for part, kind in CAUSES.items() if part in state.cause), "unknown")] += 1
         yield Notice("change", now, f"round {state.round} has begun{f': {state.cause}' if state.cause else ''}")
 

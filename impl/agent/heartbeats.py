@@ -84,10 +84,11 @@ class Heartbeats:
         self._base = limits.file or os.path.join(self._folder, "worker")
         self._gap_max = max(GAP_SECONDS_MAX, 2 * monitor_interval)
         self._pulses = Pulses(limits, self._gap_max)
+        self._born: dict[int, int] = {}  # when each worker of the round began, by its process
 
     def begin(self, ranks: Collection[int]) -> dict[int, str]:
         """The file of each local rank, for workers that are about to be started; old files are removed."""
-        self._pulses = Pulses(self.limits, self._gap_max)
+        self._pulses, self._born = Pulses(self.limits, self._gap_max), {}
         for rank in ranks:
             for name in (self.path(rank), self.path(rank) + STACKS):
                 with contextlib.suppress(FileNotFoundError):
@@ -99,8 +100,15 @@ class Heartbeats:
 
     def late(self, workers: Mapping[int, int]) -> dict[int, float]:
         """The seconds since the last beat of each late worker; `workers`: the process of each local rank."""
-        running = {rank: pid for rank, pid in workers.items() if _runs(pid)}
+        running = {rank: pid for rank, pid in workers.items() if self._runs(pid)}
         return self._pulses.look({rank: self._beat(rank) for rank in running}, time.monotonic())
+
+    def _runs(self, pid: int) -> bool:
+        """Whether the worker runs, and its number is not another process's today."""
+        process = look(pid)
+        if process is None or process.state in "ZX":
+            return False
+        return process.start == self._born.setdefault(pid, process.start)
 
     def _beat(self, rank: int) -> int | None:
         try:
@@ -125,18 +133,13 @@ class Heartbeats:
             return stacks(beater, Path(self.path(rank) + STACKS))
         finally:
             for pid in {beater, worker}:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):  # it has ended, or runs as another user
                     os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Remove the folder; may be called twice."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _runs(pid: int) -> bool:
-    process = look(pid)
-    return process is not None and process.parent == os.getpid() and process.state not in "ZX"
 
 
 # ---- the stacks of a process

@@ -138,6 +138,7 @@ class ElasticAgent(LocalElasticAgent):
             try:
                 return self._run_rounds()
             except SignalException as error:
+                self._signals.note(error.sigval)
                 logger.warning("%s; stopping the workers. A second signal kills them", error)
                 # A second signal counts from here on: with the store away, the notice takes time as well.
                 with killed_when(lambda: self._signals.again, self._watchdog.left_behind):

@@ -58,12 +58,17 @@ class Signals:
             self._forward(number)
             return
         if self.got is None:
-            self.got, self._since = signal.Signals(number), time.monotonic()
+            self.note(signal.Signals(number))
         elif time.monotonic() - self._since >= ECHO_SECONDS:
             self.again = True
         if self._waiting:
             self._waiting = False  # a second signal does not interrupt the reaction to the first
             raise self.error()
+
+    def note(self, number: signal.Signals) -> None:
+        """Take the first signal, also if torch's own handler had it, as while workers start."""
+        if self.got is None:
+            self.got, self._since = number, time.monotonic()
 
     def error(self) -> SignalException:
         assert self.got is not None

@@ -12,6 +12,7 @@ import codecs
 import contextlib
 import io
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -41,7 +42,10 @@ def follow(
             last = finished.is_set()  # before the read, which then gets all output
             if file is None and os.path.exists(path):
                 file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
-            while data := file.read(READ_BYTES) if file is not None else b"":
+            # A process that outlives its worker may write for ever: at the end only what is there is copied.
+            left = os.fstat(file.fileno()).st_size - file.tell() if last and file is not None else sys.maxsize
+            while data := file.read(min(READ_BYTES, left)) if file is not None else b"":
+                left -= len(data)
                 *lines, rest = (rest + decoder.decode(data)).split("\n")
                 if len(rest) >= LINE_LENGTH_MAX:
                     lines, rest = [*lines, rest], ""

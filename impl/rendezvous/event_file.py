@@ -55,7 +55,7 @@ def begin(path: str | None = None) -> bool:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"{VARIABLE}={path}: {error.strerror}; name a file that can be written") from error
-    _log = Log(_writer(fd))
+    _log = Log(_writer(fd), str)
     atexit.register(_log.close)
     with contextlib.suppress(ImportError, AttributeError):  # a torch without these tables
         _listen()
@@ -87,8 +87,10 @@ def _writer(fd: int) -> Callable[[str], object]:
     """A function that appends a line; it is called in a thread, and may raise."""
 
     def write(line: str) -> None:
-        if os.fstat(fd).st_size < FILE_BYTES_MAX:
-            os.write(fd, line.encode() + b"\n")
+        size, data = os.fstat(fd).st_size, line.encode() + b"\n"
+        # A sentence of the log's own is not an event. A full disk takes a part of a line, which is taken back.
+        if size < FILE_BYTES_MAX and line.startswith("{") and os.write(fd, data) < len(data):
+            os.ftruncate(fd, size)
 
     return write
 

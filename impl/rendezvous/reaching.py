@@ -101,9 +101,12 @@ def _met(client: Client, error: OSError | HungUp) -> str:
 def _question(client: Client) -> bytes | None:
     """The answer to an HTTP request; empty: no answer; None: no connection.
 
-    Raises TimeoutError: the host's name could not be looked up in time.
+    Raises TimeoutError: the host's name could not be looked up, or not in time.
     """
-    family, address = resolve(client.host, client.port, LOOK_SECONDS)[0]
+    try:
+        family, address = resolve(client.host, client.port, LOOK_SECONDS)[0]
+    except socket.gaierror:  # it was known a moment ago: the resolver's answers change
+        raise TimeoutError from None
     with socket.socket(family, socket.SOCK_STREAM) as asked:
         asked.settimeout(LOOK_SECONDS)
         try:

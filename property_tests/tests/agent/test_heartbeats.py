@@ -19,9 +19,11 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from trystate.agent import heartbeat
 from trystate.commands.run import configured
+from trystate.impl.agent import heartbeats
 from trystate.impl.agent.heartbeat import STACKS, VARIABLE
 from trystate.impl.agent.heartbeats import GAP_SECONDS_MAX, Heartbeats, Limits, Pulses, stacks
 from trystate.impl.agent.local import final_failure
+from trystate.impl.agent.watchdog import Process
 from trystate.property_tests.adapters.jobs import Agent, Job, eventually
 from trystate.property_tests.support.agents import started
 
@@ -141,6 +143,21 @@ def test_a_hanging_worker_is_killed_after_its_stacks_are_written(tmp_path: Path)
     none_left = job(tmp_path, HANGS_ONCE, "--heartbeat-limit=0.5", "--max-restarts=0", name="b")
     assert none_left.ends() == 1
     assert "hangs_here" in none_left.said
+
+
+def test_a_worker_of_a_fork_server_is_judged_and_a_new_process_with_its_number_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beats = Heartbeats(Limits(0.01, 0.01), 1.0)
+    beats.begin([0])
+    process = Process(77, parent=4, session=77, start=1)
+    monkeypatch.setattr(heartbeats, "look", lambda pid: process)
+    beats.late({0: 77})
+    time.sleep(0.02)
+    assert beats.late({0: 77})
+    process = process._replace(start=2)
+    assert not beats.late({0: 77})
+    beats.close()
 
 
 def test_an_ended_worker_is_not_judged_and_a_heartbeat_file_can_be_named(tmp_path: Path) -> None:

@@ -82,6 +82,18 @@ def test_changes_between_two_reads_are_unseen() -> None:
     assert watch.numbers.unseen == later.version - joined(A).version - 1 > 0
 
 
+def test_rounds_between_two_reads_are_counted_and_another_life_begins_again() -> None:
+    watch = Watch("job", "here")
+    one = replace(of_ours(joined(A)), complete=True)
+    watch.look(one, 0.0)
+    watch.look(replace(one, version=one.version + 9, round=3, cause="trystate drain: an operator drains hostA"), 1.0)
+    assert (watch.numbers.restarts, watch.numbers.causes) == (3, {"drained": 1, "unknown": 2})
+    watch.look(replace(one, round=3, complete=False, life="other"), 7_200.0)
+    watch.look(replace(one, version=one.version + 1, round=3, life="other"), 7_201.0)
+    assert watch.numbers.formed_sum == 1.0
+    assert watch.terms.join == 900.0
+
+
 def test_a_missing_heartbeat_is_reported_once_per_silence() -> None:
     watch = Watch("job", "here")
     state = changed("mark_complete", joined(A, B), A)
@@ -230,6 +242,9 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
     assert [look.line.number for look in looks if look.line] == [1, 2, 3, 4, 5]
     assert [len(look.state.members) for look in looks if look.state is not None] == [1, 2]
     assert looks[-1].job == "job"
+    path.unlink()  # the recorder has removed its oldest file
+    for begins in (path, tmp_path / "record.1"):
+        assert [look.line.what for look in tailed(begins, None, pause=stop) if look.line] == ["header", "write", "end"]
 
 
 def test_a_beat_in_a_room_is_in_the_record_and_a_failed_job_is_a_failure(tmp_path: Path) -> None:
@@ -329,6 +344,8 @@ def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, int]) -> None:
     watch.look(seen(changed("replace_round", complete, A, failed=True)), 4.0, 0.25)
     watch.numbers.lost_writes += 1
     found = numbers(port)
+    watch.look(None, 5.0)
+    assert numbers(port)['trystate_up{job="job"}'] == 0.0
     expected = {
         'trystate_up{job="job"}': 1.0,
         'trystate_store_latency_seconds{job="job"}': 0.25,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
-from trystate.impl.rendezvous import endpoint, waiting
+from trystate.impl.rendezvous import endpoint, reaching, waiting
 from trystate.impl.rendezvous.endpoint import meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.options import Options
@@ -120,6 +120,20 @@ def test_a_server_that_says_nothing_is_told_from_one_that_is_not_there(hangs_up:
     with speaks(b"", hangs_up=hangs_up) as port, pytest.raises(RendezvousConnectionError, match=what):
         met(f"127.0.0.1:{port}", read_timeout=1.8)
     assert what in said.first
+
+
+def test_a_name_that_is_unknown_for_a_moment_is_looked_up_again(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    """The first attempt waits in vain for the resolver, and the second gets its error."""
+    answers = iter([TimeoutError("resolver"), socket.gaierror(socket.EAI_AGAIN, "not now")])
+
+    def resolve(*given: Any) -> Any:
+        raise next(answers, TimeoutError("resolver"))
+
+    monkeypatch.setattr(reaching, "resolve", resolve)
+    monkeypatch.setattr("trystate.impl.store.client.client.resolve", resolve)
+    with pytest.raises(RendezvousConnectionError, match="has not been looked up in time"):
+        met("job-0.svc:29400", read_timeout=1.4)
+    assert "Trying again" in said.first
 
 
 # ---- obstacles that remain
