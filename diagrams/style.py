@@ -58,7 +58,8 @@ def quote(text: str) -> str:
 
 def font(text: str, *, size: int = 10, colour: str = INK, bold: bool = False, italic: bool = False) -> str:
     """Text for an HTML-like label, escaped."""
-    inner = escape(text)
+    # Graphviz refuses an empty text with markup, and control characters.
+    inner = escape("".join(c if c.isprintable() else "\ufffd" for c in text)) or " "
     if italic:
         inner = f"<i>{inner}</i>"
     if bold:

@@ -382,6 +382,8 @@ def with_numbers(text: str, small: dict[str, Any], found: dict[str, Any]) -> str
         if line[1] not in checks:
             raise SystemExit(f"the README shows {line[1]!r}, which is not in the report: take it out")
         check = checks[line[1]]
+        if check.get("disagreements") != []:
+            raise SystemExit(f"the README shows that {line[1]!r} agrees, and the report does not: see the report")
         part = f" of {check['of']:,}" if check["of"] is not None else ""
         compared = f"{check['compared']:,}{part} {check['unit']}"
         return f"  {line[1]:<47}{compared:<27}all agree"

@@ -61,8 +61,8 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text as a cell of a table: a bar or HTML markup would end the cell."""
-    return re.sub(r"(`[^`]*`)|([|<>])", lambda m: m[1] or f"\\{m[2]}", text)
+    """A text as a cell of a table: a bar, also of code, or HTML markup would end the cell."""
+    return re.sub(r"(`[^`]*`)|([|<>])", lambda m: m[1].replace("|", r"\|") if m[1] else f"\\{m[2]}", text)
 
 
 def main() -> int:

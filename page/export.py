@@ -313,6 +313,8 @@ def _agree(whole: System, own: System) -> bool:
         [t.name for t in wanted] == [t.name for t in own.transitions]
         and [p.name for p in asked] == [p.name for p in own.properties]
         and whole.terminal is own.terminal
+        and whole.initial_condition is own.initial_condition
+        and all(a.control is b.control for a, b in zip(whole.machines.values(), own.machines.values(), strict=True))
         and all(_same_step(a, b) for a, b in zip(wanted, own.transitions, strict=True))
         and all(_same_claim(a, b) for a, b in zip(asked, own.properties, strict=True))
     )
@@ -339,12 +341,15 @@ def _whole(decision: Decision) -> bool:
 
 
 def _id(choice: Choice, system: System, fixed: bool) -> str:
-    """The name of a system in links: its name, edition and sizes; of a fixed system its faults too."""
+    """The name of a system in links: its name, edition, sizes and unusual bounds; of a fixed system its faults too."""
     edition = choice.edition.name if choice.edition is not None else ""
     parts = [choice.name, edition, "-".join(map(str, system.sizes.values()))]
+    usual = {} if system.max_faults is not None else _bounds(choice.cls)
+    others = [f"{name}={n}" for name, n in system.faults.items() if usual.get(name, n) != n]
     if fixed:
         together = f"any{system.max_faults}" if system.max_faults is not None else ""
         parts.append("+".join(filter(None, (together, *system.faults))) or "none")
+    parts += others
     return ".".join(filter(None, parts))
 
 

@@ -197,4 +197,4 @@ export class Compiler {
   }
 }
 
-const variable = (name: string): string => `v_${name.replace(/\W/g, "_")}`;
+const variable = (name: string): string => `v_${name.replace(/[^\w\u0080-\uffff]/g, "_")}`;

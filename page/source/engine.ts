@@ -78,7 +78,8 @@ export class Model implements ModelApi, Asked {
     for (let k = this.cells.length - 1; k >= 0; k--) {
       const { slot, owner } = this.cells[k]!;
       if (owner === "budget") {
-        state[k] = this.max ?? this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
+        state[k] = this.system.together ? this.max ?? Math.max(...Object.values(this.system.faults))
+          : this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
         continue;
       }
       const begins = this.system.begins?.[number];
@@ -143,6 +144,10 @@ export class Model implements ModelApi, Asked {
       this.conditions.set(key, found);
     }
     return Number(found(state, names.map((name) => binding[name]!)));
+  }
+
+  owner(field: string): string {
+    return this.system.owners[this.system.slots.findIndex((k) => this.data.slots[k]!.name === field)] ?? "";
   }
 
   sortOf(field: string): number {

@@ -187,7 +187,7 @@ function aside({ model, states, steps, link, judged, to }: Walk): HTMLElement {
 function searchForm(walk: Walk, running: { search: Search | null }, found: HTMLElement): HTMLElement {
   const { model } = walk;
   const goal = h<HTMLSelectElement>("select", { "aria-label": "Find the shortest way to", "data-key": "goal" },
-    h("optgroup", { label: "break" }, model.properties.filter((p) => p.form !== "sometimes")
+    h("optgroup", { label: "break" }, model.properties.filter((p) => !["sometimes", "refines", "scenario"].includes(p.form))
       .map((p) => h("option", { value: p.name }, p.name))),
     h("optgroup", { label: "reach" }, model.properties.filter((p) => p.form === "sometimes")
       .map((p) => h("option", { value: p.name }, p.name)),
@@ -350,9 +350,7 @@ function faultChips(system: SystemData, link: WalkLink, to: (change: Partial<Wal
         },
       }, words(name), times > 1 ? ` ×${times}` : "");
     }),
-    system.fixed || Object.keys(link.faults).length < 2 ? null : h("label.sm.mute", {}, "at most together ", h("select", {
-      change: (e: Event) => to({ max: Number((e.target as HTMLSelectElement).value) || null }),
-    }, [0, 1, 2, 3, 4].map((n) => h("option", { value: n, selected: n === (link.max ?? 0) }, n || "any")))));
+  );
 }
 
 /** The initial states, each with its differences from the first. */

@@ -238,17 +238,20 @@ function route(
   return null;
 }
 
-/** A path in `open` from the first node of `starts` that begins one with `times` counted steps; null if none does. */
+/** A path in `open` from the first node of `starts` that begins one with `times` counted steps; null if none does.
+ *
+ * At the first node `since` of them are taken already. */
 export function lateRun(
-  graph: Graph, open: Uint8Array, starts: Uint8Array, times: number, counted: boolean[],
+  graph: Graph, open: Uint8Array, starts: Uint8Array, times: number, counted: boolean[], since = 0,
 ): Run | null {
   const entered = new Int32Array(graph.size * (times + 1)).fill(-2); // (node, counted steps so far) -> its edge of entry
   const origins = new Int32Array(entered.length);
   const queue = new Numbers();
   for (let node = 0; node < graph.size; node++) {
     if (!open[node] || !starts[node]) continue;
-    entered[node * (times + 1)] = -1;
-    queue.push(node * (times + 1));
+    const first = node * (times + 1) + (node ? 0 : Math.min(since, times));
+    entered[first] = -1;
+    queue.push(first);
   }
   for (let at = 0; at < queue.length; at++) {
     const here = queue.at(at);

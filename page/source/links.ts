@@ -79,7 +79,7 @@ export function traceLink(data: Data, trace: TraceData, step: number | null = nu
   const system = data.systems[trace.system]!;
   const same = data.traces.filter((t) => keyOf(data, t) === keyOf(data, trace));
   const name = same.length > 1 ? String(data.traces.indexOf(trace)) : keyOf(data, trace);
-  const query = beside && beside !== system.id ? `?beside=${safe(beside)}` : "";
+  const query = beside && beside !== system.id ? `?beside=${encodeURIComponent(beside)}` : "";
   return `#/trace/${name}${step === null ? "" : `@${step}`}${query}`;
 }
 

@@ -75,12 +75,17 @@ const runsOf = (data: Data, name: string, edition: string): RunData[] =>
 const broken = (runs: RunData[]): Set<string> =>
   new Set(runs.flatMap((r) => r.results.filter(isBroken).map((x) => x.name)));
 
+/** The properties that nothing violates and that some run has not decided. */
+const undecided = (runs: RunData[]): Set<string> =>
+  new Set(runs.flatMap((r) => r.results.filter((x) => x.status === "not decided").map((x) => x.name)).filter((name) => !broken(runs).has(name)));
+
 function verdict(data: Data): HTMLElement {
   const agree = data.comparisons.filter((c) => c.agrees);
   const fact = (value: string, text: string): HTMLElement => h("div", {}, h("dt", {}, text), h("dd", {}, value));
   return h("section.verdict", {},
     h("div", {}, h("h1", {}, data.heading || "Verdicts"), data.summary ? h("p", {}, data.summary) : null,
-      data.runs.length ? h("p", {}, "Every cell is an exhaustive search; a red one opens its shortest counterexample.") : null),
+      data.runs.length ? h("p", {}, undecided(data.runs).size ? "A search that a limit has ended decides nothing: its cells have a ?." :
+        "Every cell is an exhaustive search; a red one opens its shortest counterexample.") : null),
     data.runs.length ? h("dl.facts", {},
       fact(number(data.runs.length), "runs"),
       fact(number(data.runs.reduce((sum, r) => sum + r.states, 0)), "states"),
@@ -122,7 +127,8 @@ function systemList(data: Data, names: string[], chosen: string): Child {
   return [...areas].map(([area, inside]) => [h("h2", {}, area), inside.map((name) => {
     const editions = [...new Set(data.systems.filter((s) => s.name === name).map((s) => s.edition))];
     const states = editions.map((e) => [e, broken(runsOf(data, name, e)).size] as const);
-    const said = states.map(([e, n]) => `${e || "it"}: ${n ? `${n} broken` : "holds"}`).join(", ");
+    const rest = (runs: RunData[]): string => !runs.length ? "not checked" : undecided(runs).size ? `${undecided(runs).size} not decided` : "holds";
+    const said = states.map(([e, n]) => `${e || "it"}: ${n ? `${n} broken` : rest(runsOf(data, name, e))}`).join(", ");
     return h("a", { href: overviewLink(name, ""), "aria-current": name === chosen ? "page" : null, title: said },
       words(name), h("span.dots", { "aria-hidden": "true" }, states.map(([, n]) => h(`i${n ? ".b" : ""}`))), h("span.sr", {}, said));
   })]);
@@ -139,7 +145,8 @@ function editionCard(data: Data, name: string, edition: string, chosen: boolean)
   const lost = broken(runs);
   return h("a.ed", { href: overviewLink(name, edition), "aria-current": chosen ? "true" : null },
     h("b", {}, edition || "its only edition"), h("small", {}, plural(runs.length, "run")),
-    runs.length ? h(`span${lost.size ? ".b" : ""}`, {}, lost.size ? `breaks ${lost.size} of ${asked.size} properties` : `all ${asked.size} properties hold`)
+    runs.length ? h(`span${lost.size ? ".b" : ""}`, {}, lost.size ? `breaks ${lost.size} of ${asked.size} properties`
+      : undecided(runs).size ? `${undecided(runs).size} of ${asked.size} properties not decided` : `all ${asked.size} properties hold`)
       : h("span", {}, "not checked here: explore it"));
 }
 

@@ -11,6 +11,7 @@ export interface Asked {
   decisions: Map<number, DecisionData>; // node -> the decision that it represents
   value(node: number, state: State, binding: Binding): number;
   sortOf(field: string): number;
+  owner(field: string): string;
 }
 
 type Told = Pick<Refusal, "is" | "needs" | "decided" | "budget">;
@@ -73,7 +74,7 @@ const isConstant = (m: Asked, id: number): boolean => m.data.nodes[id]![0] === O
 
 function isBudget(m: Asked, id: number): boolean {
   const node = m.data.nodes[id]!;
-  return node[0] === Op.READ && node.length === 2 && /(^faults|_)_?left$/.test(String(node[1]));
+  return node[0] === Op.READ && node.length === 2 && m.owner(String(node[1])) === "budget";
 }
 
 /** The value of a tree, in the words of its sort. */

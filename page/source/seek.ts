@@ -3,7 +3,7 @@
 // States are kept as strings, a character for each cell: a browser keeps a million of them in some hundred megabytes.
 // For a property of one of the `LIVE` forms the steps between them are kept too, and searched for a fair run (fair.ts).
 
-import type { Data, Faults, Found, Goal, Limits, Progress, PropertyData, State, SystemData } from "./types";
+import type { Data, Faults, Found, Goal, Instance, Limits, Progress, PropertyData, State, SystemData } from "./types";
 import { LIVE } from "./types";
 import { fairGroups, Model } from "./engine";
 import { fairRun, type Graph, lateRun, Numbers } from "./fair";
@@ -18,6 +18,7 @@ export interface Asked {
   limits: Limits;
 }
 
+const SPAN_MAX = 0x7fff; // of a cell, which is a character with a sign
 const SLICE = 2048; // states between two looks at the clock
 const EDGES_PER_STATE = 24; // edges of a graph for each state, on average: at 8 bytes an edge, 200 MB for a million states
 
@@ -90,6 +91,8 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   const model = new Model(asked.data, asked.system, asked.faults, asked.max);
   const { met, claim } = goalOf(model, asked.goal);
   const reached = new Reached(model);
+  const wide = model.cells.find(({ slot }) => slot.high - slot.low > SPAN_MAX);
+  if (wide) return answer("limit", `not decided: ${wide.name} has more than ${SPAN_MAX.toLocaleString("en")} values`);
   const { states, places } = reached;
   reached.add(reached.pack(walk.at(-1)!), -1, -1);
   const edges = { first: new Numbers(), after: new Numbers(), by: new Numbers() };
@@ -132,6 +135,8 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   edges.first.push(found.edges);
   places.clear();
   const graph: Graph = { ...edges, size: states.length, ...fairGroups(model.instances) };
+  const rounds = graph.size * ((claim.within?.[0] ?? 0) + 1); // of a search with a limit of steps
+  if (rounds > limits.states * EDGES_PER_STATE) return beyond(limits.states * EDGES_PER_STATE, "states with counted steps");
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
     const run = unanswered(model, claim, binding, graph, reached, walk);
@@ -152,17 +157,23 @@ function unanswered(
     open[at] = model.value(goal, state, binding) ? 0 : 1;
     starts[at] = model.value(premise, state, binding) ? 1 : 0;
   }
+  const isCounted = ({ transition }: Instance): boolean => !claim.within?.[1] || transition.name === claim.within[1];
+  const leads = (from: State, to: State): boolean =>
+    model.successors(from).some(({ instance, state }) => isCounted(instance) && String(state) === String(to));
+  let steps = 0; // counted steps from here to the end of the walk
+  let since = 0; // and from the earliest state in which the property is open
   for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
-    if (model.value(premise, walk[at]!, binding)) starts[0] = 1;
+    if (at < walk.length - 1 && claim.within && leads(walk[at]!, walk[at + 1]!)) steps++;
+    if (claim.form !== "eventually" && !model.value(premise, walk[at]!, binding)) continue;
+    starts[0] = 1;
+    since = steps;
   }
   if (claim.form === "eventually") {
     starts.fill(0);
     starts[0] = walk.every((state) => !model.value(goal, state, binding)) ? 1 : 0;
   }
   if (claim.within) {
-    const [times, name] = claim.within;
-    const counted = model.instances.map(({ transition }) => !name || transition.name === name);
-    const late = lateRun(graph, open, starts, times, counted);
+    const late = lateRun(graph, open, starts, claim.within[0], model.instances.map(isCounted), since);
     if (late) return { steps: [...reached.way(late.start), ...late.steps.map((k) => model.instances[k]!.label)], loop: null };
   }
   const run = claim.form === "stable" ? fairRun(graph, new Uint8Array(graph.size).fill(1), starts, open) : fairRun(graph, open, starts);

@@ -66,6 +66,14 @@ def test_a_system_that_is_another_with_a_fault_is_written_for_each() -> None:
     ]
 
 
+def test_other_bounds_and_beginnings_with_a_fault_make_another_system() -> None:
+    data = export(Contents("test", choices=choices(Steady, {"loss": 1}, {"loss": 2})))
+    assert [s["id"] for s in data["systems"]] == ["post.2", "post.2.loss=2"]
+    begins = declared("@initial\ndef rests(self, s): return True if 'loss' in self.faults else ~s.busy[0]", Steady)
+    data = export(Contents("test", choices=choices(begins, {}, {"loss": 1})))
+    assert [(s["id"], s["fixed"]) for s in data["systems"]] == [("post.2", False), ("post.2.none", True)]
+
+
 def test_each_field_has_an_owner() -> None:
     data = export(Contents("test", choices=choices(Steady, {"loss": 1})))
     (system,) = data["systems"]

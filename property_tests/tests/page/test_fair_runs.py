@@ -164,6 +164,59 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
     assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
 
 
+# A number that grows, within a limit of steps.
+Slow = declared(
+    """
+number = integer(0, 4)
+@transition()
+def go(self, s): 'One more.'; s.when(s.number < 4); s.number += 1
+@eventually(within=3)
+def it_is_four(self, s): 'In three steps.'; return s.number == 4
+""",
+    System, name="Slow",
+)  # fmt: skip
+
+
+def test_the_steps_of_the_walk_before_the_search_count(engine: Path) -> None:
+    pair = Pair(exported([Choice(Slow, "slow", None)]), 0, Slow())
+    goal = {"property": "it_is_four"}
+    walk = [pair.to_page((k,)) for k in range(3)]
+    found = ask(engine, pair.data, [pair.question(seek=goal, begin=part, limit=LIMIT) for part in (walk[:1], walk)])
+    assert [answer["steps"] for answer in found] == [["go"] * 3, ["go"]]
+
+
+# A field that a character cannot hold, faults with and without a counter of their own.
+Wide = declared(
+    """
+at, cut_off = integer(0, 40_000), flag()
+@transition()
+def jump(self, s): 'Far.'; s.when(s.at == 0); s.at = 40_000
+@fault("crash")
+def crash(self, s): 'Ends.'; s.when(s.at == 40_000); s.at = 7
+@fault("cut")
+def cut(self, s): 'Is cut off.'; s.cut_off = True
+@always()
+def it_is_not_seven(self, s): 'Never.'; return s.at != 7
+""",
+    System, name="Wide",
+)  # fmt: skip
+Near = declared("@transition()\ndef jump(self, s): 'Near.'; s.when(s.at == 0); s.at = 4\n"
+                "at = integer(0, 9)\n@fault('crash')\ndef crash(self, s): 'Ends.'; s.when(s.at == 4); s.at = 7", Wide,
+                name="Near")  # fmt: skip
+
+
+def test_a_cell_that_is_too_wide_is_not_decided_and_faults_have_their_counters(engine: Path) -> None:
+    faults = {"crash": 1, "cut": 1}
+    wide = Pair(exported([Choice(Wide, "wide", None, {}, faults)]), 0, Wide(faults=faults))
+    goal = {"property": "it_is_not_seven"}
+    (found,) = ask(engine, wide.data, [wide.question(seek=goal, limit=LIMIT)])
+    assert (found["outcome"], found["message"]) == ("limit", "not decided: at has more than 32,767 values")
+    for near in (Near(faults=faults), Near(faults=[*faults], max_faults=1)):
+        pair = Pair(exported([Choice.of(near, "near")]), 0, near)
+        (found,) = ask(engine, pair.data, [{**pair.question(seek=goal, limit=LIMIT), "max": None}])
+        assert found["steps"] == ["jump", "crash"]
+
+
 # A fair step may choose 0 and 1 in turn for ever, and never 2.
 Chooser = declared(
     """
