@@ -56,10 +56,13 @@ def quote(text: str) -> str:
     return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+CONTROL = dict.fromkeys({*range(32)} - {*b"\t\n\r"}, "\ufffd")
+
+
 def font(text: str, *, size: int = 10, colour: str = INK, bold: bool = False, italic: bool = False) -> str:
     """Text for an HTML-like label, escaped."""
     # Graphviz refuses an empty text with markup, and control characters.
-    inner = escape("".join(c if c.isprintable() else "\ufffd" for c in text)) or " "
+    inner = escape(text.translate(CONTROL)) or " "
     if italic:
         inner = f"<i>{inner}</i>"
     if bold:

@@ -210,7 +210,9 @@ class Walks(KindOfCase):
         unknown = [name for name in walk.violated if name not in known]
         if unknown and not fails:
             fails, seen = unknown[0], f"{system.label} after {' '.join(walk.beside.trail[: walk.violated[unknown[0]]])}"
-        shown = tuple(sorted({known[name] for name in walk.violated if name in known}))
+        # A subject that leaves steps out shows nothing by itself: the model has taken these steps alone.
+        by_torch = getattr(walk.beside.subject, "takes_all", True)
+        shown = tuple(sorted({known[name] for name in walk.violated if name in known and by_torch}))
         return Case(seed, len(walk.beside.trail), faults=walk.faults, fails=fails, seen=seen, shown=shown)
 
     def planted(self) -> AbstractContextManager[Any]:

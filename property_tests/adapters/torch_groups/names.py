@@ -26,6 +26,8 @@ HEARS_S = 60.0
 class TorchNames(Steps, AbstractContextManager["TorchNames"]):
     """The processes of a world; `local` determines how they call new_group. torch refuses no step."""
 
+    takes_all = False  # steps that connect are the model's alone
+
     def __init__(self, system: Groups, local: bool | None = None) -> None:
         self._sizes = system.sizes
         self._local = system.edition is Edition.LOCAL if local is None else local
