@@ -290,7 +290,12 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     @environment(
         switch="drain",
         bound=2,
-        moves=[*SHRINKS, *REPLACES, *TAKES_THE_SEAT, arc(Membership.PARTICIPANT, Membership.EXPECTED)],
+        moves=[
+            *SHRINKS,
+            *REPLACES,
+            arc(Membership.PARTICIPANT, Membership.EXPECTED),
+            arc(Membership.REDUNDANT, Membership.PARTICIPANT, of="others"),
+        ],
     )
     def drain(self, s: SymbolicState, node: Expr) -> None:
         """An operator marks a listed node; a complete round that has the node as a member is replaced."""
