@@ -89,13 +89,11 @@ SYSTEMS: dict[str, Callable[[int], System]] = {
 def invariants(system: System) -> list[Watch]:
     """The watches for the violations of each `always`."""
     asked = [p for p in system.properties if p.form is Form.ALWAYS]
-    assert asked
     return [Watch(WatchKey(WatchKind.ALWAYS, p.name), not_(p.exprs[0]), {}) for p in asked]
 
 
-def ours(model: str, size: int) -> None:
+def search(system: System) -> None:
     """Search, and print the cost."""
-    system = SYSTEMS[model](size)
     engine = ExplicitEngine(Kernel(system), Limits())
     base = peak_bytes(resource.getrusage(resource.RUSAGE_SELF))
     before = time.process_time()
@@ -203,14 +201,20 @@ def about() -> str:
     return ", ".join(parts)
 
 
+def options(doc: str | None, rounds: int) -> argparse.ArgumentParser:
+    """The options that all comparisons have."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help="measurements of each figure (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a few small measurements")
+    return parser
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each tool (default 3)")
-    parser.add_argument("--quick", action="store_true", help="one round of the smallest sizes")
+    parser = options(__doc__, 3)
     parser.add_argument("--case", nargs=2, metavar=("MODEL", "SIZE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.case:
-        ours(args.case[0], int(args.case[1]))
+        search(SYSTEMS[args.case[0]](int(args.case[1])))
         return 0
     subjects = [*SUBJECTS]
     if not (shutil.which("spin") and shutil.which("gcc")):

@@ -89,10 +89,8 @@ def cells(found: dict[str, list[float]], *, over_first: bool = False) -> list[st
 
 
 def options(doc: str | None, parts: Mapping[str, object], rounds: int) -> argparse.ArgumentParser:
-    """The options that all comparisons have."""
-    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=rounds, help="measurements of each figure (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a few small measurements")
+    """The options of a comparison that has parts."""
+    parser = checker.options(doc, rounds)
     parser.add_argument("--only", choices=parts, help="one part")
     return parser
 

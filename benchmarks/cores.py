@@ -19,13 +19,12 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from checker import SYSTEMS, about, invariants, spread
+from checker import SYSTEMS, about, invariants, options, spread
 
 from trystate.model.checker.explicit import packing
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits
-from trystate.model.language import System
-from trystate.search.machine import CPU, SearchOptions
+from trystate.search.machine import SearchOptions
 
 STATES_MAX = 1 << 33
 # A model and its size, and the bits of words: one side has one core, and the other all, or words of fewer bits.
@@ -37,15 +36,10 @@ QUICK = (("two phase commit", 3, ()), ("rendezvous", 2, (12,)))
 
 
 class Side(NamedTuple):
-    """The place of a search: the device, the number of cores with NumPy, and the number of bits in a word."""
+    """The number of cores of a search, and the number of bits in a word."""
 
-    device: str = CPU
     cores: int = 1
     bits: int = packing.WORD_BITS
-
-    @property
-    def title(self) -> str:
-        return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.device == CPU else self.device
 
 
 class Run(NamedTuple):
@@ -57,9 +51,11 @@ class Run(NamedTuple):
     seconds: float
 
 
-def explored(system: System, side: Side) -> Run:
+def search(model: str, size: int, side: Side) -> Run:
     """A search in this process."""
-    workers, bounds = SearchOptions("explicit", device=side.device, cores=side.cores).workers()
+    packing.WORD_BITS = side.bits
+    system = SYSTEMS[model](size)
+    workers, bounds = SearchOptions("explicit", cores=side.cores).workers()
     engine = ExplicitEngine(Kernel(system), Limits(STATES_MAX, bounds.memory_bytes), workers=workers)
     begun = time.perf_counter()
     seen = engine.explore(invariants(system))
@@ -67,18 +63,6 @@ def explored(system: System, side: Side) -> Run:
     assert seen.complete and not seen.found, seen
     counts = [seen.distinct, seen.edges, seen.depth]
     return Run(counts, engine.layout.words, seen.bytes_per_state, seconds)
-
-
-def search(model: str, size: int, side: Side) -> Run:
-    """A search in this process. On a device a small system is searched before, so torch has loaded its kernels."""
-    packing.WORD_BITS = side.bits
-    if side.device != CPU:
-        from trystate.search import device
-
-        least, device.LEVEL_MIN = device.LEVEL_MIN, 1
-        explored(SYSTEMS[model](3), side)
-        device.LEVEL_MIN = least
-    return explored(SYSTEMS[model](size), side)
 
 
 def run(model: str, size: int, side: Side) -> Run:
@@ -95,7 +79,8 @@ def show(model: str, size: int, sides: Sequence[Side], rounds: int) -> bool:
     shown = [f"{model}, {size}: {states:,} states"]
     names = []
     for side, runs in zip(sides, (*columns, last), strict=True):
-        names.append(f"{side.title}, {runs[0].words} word{'s' if runs[0].words > 1 else ''}")
+        cores, words = f"core{'s' * (side.cores > 1)}", f"word{'s' * (runs[0].words > 1)}"
+        names.append(f"{side.cores} {cores}, {runs[0].words} {words}")
         shown.append(f"{names[-1]}: {states / statistics.median(r.seconds for r in runs) / 1e6:.2f} M/s")
     for name, runs in zip(names, columns, strict=False):
         ratios = [a.seconds / b.seconds for a, b in zip(runs, last, strict=True)]
@@ -105,18 +90,11 @@ def show(model: str, size: int, sides: Sequence[Side], rounds: int) -> bool:
     return all(one.counts == last[0].counts for runs in found for one in runs)
 
 
-def options(rounds: int) -> argparse.ArgumentParser:
-    """The options that all comparisons have."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=rounds, help="runs of each side (default %(default)s)")
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the side with all (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one round of the smallest sizes")
-    parser.add_argument("--search", type=json.loads, help=argparse.SUPPRESS)
-    return parser
-
-
 def main() -> int:
-    args = options(5).parse_args()
+    parser = options(__doc__, 5)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the side with all (default: all)")
+    parser.add_argument("--search", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
     if args.search:
         model, size, *side = args.search
         print(json.dumps(search(model, size, Side(*side))))

@@ -16,15 +16,12 @@ import re
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from checker import about, child, invariants, show, spread
+from checker import about, child, options, search, show, spread
 
-from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
-from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import Form, System
 from trystate.property_tests.support.export.tlc import tlc_jar
 from trystate.property_tests.support.published import SPECIFICATIONS, BakeryInvariant
@@ -40,19 +37,10 @@ def checked(of: System) -> list[str]:
     return [p.name for p in of.properties if p.form is Form.ALWAYS]
 
 
-def search(label: str) -> None:
-    """Search with the explicit engine, and print the cost."""
-    system = SPECIFIED[label].build()
-    began = time.process_time()
-    seen = ExplicitEngine(Kernel(system), Limits()).explore(invariants(system) if checked(system) else [])
-    assert seen.complete and not seen.found, seen
-    print(json.dumps([seen.distinct, time.process_time() - began]))
-
-
 def ours(label: str, folder: str) -> Measured:
     text, total, _ = child([sys.executable, __file__, "--search", label], folder)
-    states, took = json.loads(text.splitlines()[-1])
-    return states, total, took
+    cost = json.loads(text.splitlines()[-1])
+    return cost["states"], total, cost["search"]
 
 
 def tlc(label: str, folder: str) -> Measured:
@@ -99,14 +87,12 @@ def row(label: str, rounds: int) -> tuple[list[str], bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each tool (default 3)")
-    parser.add_argument("--quick", action="store_true", help="one round of the smallest")
+    parser = options(__doc__, 3)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the specifications of these names")
     parser.add_argument("--search", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.search:
-        search(args.search)
+        search(SPECIFIED[args.search].build())
         return 0
     labels = QUICK if args.quick else [x for x in SPECIFIED if x.split("(")[0] in args.only] or FULL
     rows = [row(label, 1 if args.quick else args.rounds) for label in labels]
