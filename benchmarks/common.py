@@ -61,15 +61,13 @@ def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], T]) -> dic
     return found
 
 
-def on_both(
-    part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, ...], sides: Callable[[Sides], Sides] = dict
-) -> Part:
-    """A part with a server of each side, or with the `sides` that use the servers."""
+def on_both(part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, ...]) -> Part:
+    """A part with a server of each side."""
 
     def run(is_quick: bool, rounds: int) -> None:
         with contextlib.ExitStack() as stack:
             servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
-            part(sides(servers), rounds, *(quick if is_quick else full))
+            part(servers, rounds, *(quick if is_quick else full))
 
     return run
 
