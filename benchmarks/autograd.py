@@ -22,8 +22,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from common import cells, in_turns, options, run, show
@@ -32,91 +30,72 @@ from passes import Work, measure, on_one_core, prepare
 from trystate.property_tests.adapters.worlds import World
 from trystate.property_tests.support.autograd.running import join
 
-BOTH = ("torch", "ours")
+WORKERS = 2
 LATE_SECONDS = 300.0  # limit for a burst, on a busy machine
 ROW_BYTES = 64  # a row of a tensor: 16 float32 numbers
 SMALL, MEGABYTE, SIXTEEN = 16, (1 << 20) // ROW_BYTES, (16 << 20) // ROW_BYTES  # rows
 SIDES = ("torch, ms", "ours, ms", "ours / torch")
 
 
-class Bench:
-    """The workers of both libraries: a world for each."""
-
-    def __init__(self, stack: contextlib.ExitStack, size: int, one_core: bool) -> None:
-        self._size = size
-        self._stack = stack
-        self._one_core = one_core
-        self._worlds: dict[str, World] = {}
-
-    def _world(self, side: str) -> World:
-        """The workers of a library, which start when they are first needed."""
-        if side not in self._worlds:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
-            world = self._stack.enter_context(World(self._size))
-            if self._one_core:
-                world.do(on_one_core, seconds=LATE_SECONDS)
-            world.do(join, self._size, (side,), folder, seconds=LATE_SECONDS)
-            self._worlds[side] = world
-        return self._worlds[side]
-
-    def _tell(self, side: str, task: Callable[..., object], *arguments: object) -> Any:
-        """The answer of worker 0, while no other library's workers run."""
-        world = self._world(side)
-        world.resume()
-        found = world.do(task, self._size, side, *arguments, seconds=LATE_SECONDS)
+@contextlib.contextmanager
+def started(side: str, one_core: bool) -> Iterator[World]:
+    """The workers of a library, which are stopped."""
+    with tempfile.TemporaryDirectory() as folder, World(WORKERS) as world:
+        if one_core:
+            world.do(on_one_core, seconds=LATE_SECONDS)
+        world.do(join, WORKERS, (side,), folder, seconds=LATE_SECONDS)
         world.pause()
-        return found[0]
-
-    def line(self, title: str, work: Work, rounds: int, iterations: int) -> list[str]:
-        """A line of a table: the measurements of a work on both libraries, and their ratio."""
-        for side in BOTH:
-            self._tell(side, prepare, work)
-
-        def milliseconds(side: str, _: object) -> float:
-            found: float = self._tell(side, measure, work, iterations)
-            return found * 1e3
-
-        return [title, *cells(in_turns(rounds, dict(zip(BOTH, BOTH, strict=True)), milliseconds), over_first=True)]
+        yield world
 
 
-Case = tuple[int, str, Work, int]  # the number of workers, a title, and how often in a burst
+def tell(world: World, task: Callable[..., object], *arguments: object) -> Any:
+    """The answer of worker 0, while no other library's workers run."""
+    world.resume()
+    found = world.do(task, *arguments, seconds=LATE_SECONDS)
+    world.pause()
+    return found[0]
+
+
+def line(worlds: dict[str, World], title: str, work: Work, rounds: int, iterations: int) -> list[str]:
+    """A line of a table: the measurements of a work on both libraries, and their ratio."""
+    for side, world in worlds.items():
+        tell(world, prepare, side, work)
+
+    def milliseconds(side: str, _: object) -> float:
+        found: float = tell(worlds[side], measure, side, work, iterations)
+        return found * 1e3
+
+    return [title, *cells(in_turns(rounds, {side: side for side in worlds}, milliseconds), over_first=True)]
+
+
+Case = tuple[str, Work, int]  # a title, the work, and how often in a burst
 
 
 def linear(quick: bool) -> Iterator[Case]:
     cases = [("16 × 16", SMALL, 5), ("1 MB", MEGABYTE, 2)]
     for name, rows, n in cases if quick else [("16 × 16", SMALL, 30), ("1 MB", MEGABYTE, 8), ("16 MB", SIXTEEN, 2)]:
-        yield 2, name, Work("trips", 1, rows), n
-
-
-def chains(quick: bool) -> Iterator[Case]:
-    for size in (3,) if quick else (3, 4):
-        for name, rows, n in [("16 × 16", SMALL, 5)] if quick else [("16 × 16", SMALL, 15), ("1 MB", MEGABYTE, 4)]:
-            yield size, f"{size} workers, {name}", Work("chain", size - 1, rows), n
+        yield name, Work(rows), n
 
 
 def contexts(quick: bool) -> Iterator[Case]:
     for n in (10,) if quick else (10, 100):
-        yield 2, f"{n}", Work("trips", 1, SMALL, threads=n), 1
+        yield f"{n}", Work(SMALL, threads=n), 1
 
 
 # Each with its title, and the head of its first column.
 PARTS: dict[str, tuple[Callable[[bool], Iterator[Case]], str, str]] = {
     "linear": (linear, "A linear layer on the other worker; the size is that of each of the four tensors sent",
                "an iteration"),
-    "chains": (chains, "A chain: each worker has a layer, and calls the next", "an iteration"),
     "contexts": (contexts, "So many contexts at once, each on a thread", "contexts"),
 }  # fmt: skip
 
 
 def table(name: str, one_core: bool, quick: bool, rounds: int) -> None:
-    """Measure a part, with new workers for each number of workers, and print it."""
+    """Measure a part with new workers, and print it."""
     cases, title, head = PARTS[name]
-    lines = []
-    for size, of_size in groupby(cases(quick), key=itemgetter(0)):
-        with contextlib.ExitStack() as stack:
-            bench = Bench(stack, size, one_core)
-            for _, each, work, iterations in of_size:
-                lines.append(bench.line(each, work, rounds, iterations))
+    with contextlib.ExitStack() as stack:
+        worlds = {side: stack.enter_context(started(side, one_core)) for side in ("torch", "ours")}
+        lines = [line(worlds, each, work, rounds, iterations) for each, work, iterations in cases(quick)]
     show(title, [head, *SIDES], lines)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,60 +23,30 @@ BURSTS = 8  # the fastest of them counts
 
 @dataclass(frozen=True)
 class Work:
-    """`many` calls in a shape, with tensors of `rows` times WIDTH numbers.
+    """A call of worker 1 with `rows` times WIDTH numbers; `threads` do this at once, each in its own context."""
 
-    Shapes: "trips" (to the other worker, each with the result of the last), "chain" (worker 1, which calls worker 2,
-    and so on). `threads` of worker 0 do this at once, each in its own context.
-    """
-
-    shape: str
-    many: int
     rows: int
     threads: int = 1
 
 
-_layers: dict[int, Tensor] = {}  # the layers of this process; with plain autograd, the layers of all workers
+@cache
+def layer() -> Tensor:
+    """The parameter of worker 1; with plain autograd it is in this process."""
+    return (torch.rand(WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)) / WIDTH).requires_grad_()
 
 
-def layer(rank: int) -> Tensor:
-    """The parameter of a worker."""
-    if rank not in _layers:
-        generator = torch.Generator().manual_seed(rank)
-        _layers[rank] = (torch.rand(WIDTH, WIDTH, generator=generator) / WIDTH).requires_grad_()
-    return _layers[rank]
+def forward(x: Tensor) -> Tensor:
+    return x @ layer()
 
 
-def forward(rank: int, x: Tensor) -> Tensor:
-    return x @ layer(rank)
-
-
-def hop(side: str, rank: int, last: int, x: Tensor) -> Tensor:
-    """This worker's layer, then the layers of the workers after it."""
-    y = forward(rank, x)
-    return y if rank == last else call(side, rank + 1, hop, side, rank + 1, last, y)
-
-
-def call(side: str, to: int, function: Any, *arguments: Any) -> Tensor:
-    """Call the function with a library, or directly if `side` names none."""
-    found: Tensor = SIDES[side].rpc.rpc_sync(worker(to), function, args=arguments) if side else function(*arguments)
-    return found
-
-
-def result(work: Work, side: str, workers: int, x: Tensor) -> Tensor:
-    if work.shape == "chain":
-        y = call(side, 1, hop, side, 1, work.many, x)
-    else:
-        y = x
-        for k in range(work.many):
-            to = 1 + k % (workers - 1)
-            y = call(side, to, forward, to, y)
+def result(y: Tensor) -> Tensor:
     return (y * y).sum()
 
 
-def one(work: Work, side: Side, workers: int, x: Tensor) -> Tensor:
+def one(side: Side, x: Tensor) -> Tensor:
     """Run an iteration; returns the gradient of x."""
     with side.autograd.context() as context:
-        side.autograd.backward(context, [result(work, side.name, workers, x)])
+        side.autograd.backward(context, [result(side.rpc.rpc_sync(worker(1), forward, args=(x,)))])
         gradient: Tensor = side.autograd.get_gradients(context)[x]
         return gradient
 
@@ -85,15 +55,15 @@ def made(work: Work) -> Tensor:
     return torch.rand(work.rows, WIDTH, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
 
-def prepare(rank: int, workers: int, side: str, work: Work) -> None:
+def prepare(rank: int, side: str, work: Work) -> None:
     """Run a first iteration and compare its gradient with the gradient of plain autograd."""
     torch.set_num_threads(1)
     if rank:
         return
     x = made(work)
-    result(work, "", workers, x).backward()
+    result(forward(x)).backward()
     assert x.grad is not None
-    found = one(work, SIDES[side], workers, x)
+    found = one(SIDES[side], x)
     assert torch.allclose(found, x.grad, rtol=1e-4, atol=1e-6), f"{side} is wrong: {found} instead of {x.grad}"
 
 
@@ -102,12 +72,12 @@ def on_one_core(rank: int) -> None:
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
 
 
-def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> float:
+def measure(rank: int, side: str, work: Work, iterations: int) -> float:
     """Seconds of an iteration."""
     if rank:
         return 0.0
     x = made(work)
-    fastest, do = float("inf"), at_once(work.threads, lambda: one(work, SIDES[side], workers, x))
+    fastest, do = float("inf"), at_once(work.threads, lambda: one(SIDES[side], x))
     for _ in range(BURSTS):
         began = time.perf_counter()
         for _ in range(iterations):

@@ -51,7 +51,7 @@ PARTS = {
     "rooms": ("simulated", "real"),
     "rendezvous": ("rounds",),
     "scale": ("state", "round", "late"),
-    "autograd": ("linear", "chains", "contexts"),
+    "autograd": ("linear", "contexts"),
 }
 BY_DAY = [("store", "operations"), ("adversity", "descriptors"), ("scale", "state")]
 RUN = [(name, part) for name, parts in PARTS.items() for part in parts] if NIGHTLY else BY_DAY
