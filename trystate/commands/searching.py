@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +19,7 @@ from trystate.search import plans
 from trystate.search.cluster import Cluster, WorkerLost
 from trystate.search.machine import CPU, SearchOptions, available_cores, searched
 from trystate.search.processes import Processes, ProcessLost
+from trystate.search.signals import handled
 
 from .. import registry
 from ..choosing import positive, whole
@@ -244,7 +244,7 @@ def carry_out(
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
     names, costs = [task.name for task in tasks], [task.cost for task in tasks]
     try:
-        with _terminated(), workers as entered, reporter.counting(names, costs) as count:
+        with handled({signal.SIGTERM: _terminate}), workers as entered, reporter.counting(names, costs) as count:
             for number, result in entered.results(order):
                 done[number] = result if landed is None else landed(*result)
                 count(number)
@@ -265,19 +265,5 @@ def carry_out(
     )
 
 
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """SIGTERM raises `Terminated`, where signals can be handled: in the main thread."""
-
-    def terminate(number: int, frame: object) -> None:
-        raise Terminated
-
-    try:
-        before = signal.signal(signal.SIGTERM, terminate)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated

@@ -28,6 +28,7 @@ from trystate.search.checkpoint import Lock
 from trystate.search.cluster import Cluster
 from trystate.search.machine import available_cores
 from trystate.search.processes import Processes
+from trystate.search.signals import handled
 
 from ..choosing import natural, positive, whole
 from ..exits import Exit
@@ -196,11 +197,8 @@ def interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
         noted.set()
 
-    signal.signal(signal.SIGINT, note)
-    try:
+    with handled({signal.SIGINT: note}):
         yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _crowd(size: int) -> int:

@@ -25,12 +25,12 @@ import gc
 import os
 import signal
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from mmap import mmap
 from multiprocessing import current_process, get_all_start_methods, get_context
 from multiprocessing.connection import Connection
@@ -44,14 +44,14 @@ from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.workers import Expand, Expansion, Learn, Piece, Result, WorkerLost, Workers
 from trystate.model.errors import UsageError
 
-from .processes import JOIN_SECONDS, sendable
+from .processes import JOIN_SECONDS, detach, done
+from .signals import STOPS, handled
 
 CORES_MAX = 64  # each process has a chunk of successors in memory
 SLOTS = 3  # chunks that a process has, or has done: it need not wait while the caller compares successors with the set
 RANGES = 2  # for each thread: some ranges take longer than others
 SLOT_BYTES = 1 << 22  # at least; a chunk always fits. Successors that do not fit cross the pipe
 ANSWER_SECONDS = 600.0  # limit for a chunk, which takes milliseconds: beyond it the process hangs or is out of memory
-STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -221,19 +221,13 @@ class Cores(Workers):
 def _signals_wait() -> Iterator[None]:
     """Signals are handled when the block is over: Python runs functions around a fork, and drops what they raise.
 
-    Ctrl-C in one of these would be lost. In another thread than the main one no handler runs.
+    Ctrl-C in one of these would be lost.
     """
     came: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: was for number in STOPS if callable(was := signal.getsignal(number))}
-    for number in handlers:
-        signal.signal(number, lambda number, frame: came.append(number))
     try:
-        yield
+        with handled({one: lambda number, _: came.append(number) for one in STOPS if callable(signal.getsignal(one))}):
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         for one in came:
             signal.raise_signal(one)
 
@@ -242,11 +236,8 @@ def _work(
     expand: Expand, learn: Learn, pipe: Connection, memory: mmap, slot_bytes: int, inherited: Sequence[Connection]
 ) -> None:  # fmt: skip
     """In a forked process: expand the chunks that come."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the caller decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    detach(inherited)
     gc.disable()
-    for other in inherited:  # while it is open here too, no process sees the end of that pipe
-        other.close()
     try:
         while True:
             about, *given = pipe.recv()
@@ -254,19 +245,11 @@ def _work(
                 learn(about)
                 continue
             start, count, dtype = given
-            answer = _answer(expand, about, np.frombuffer(memory, dtype, count, start))
-            if isinstance(answer, Exception) or answer.after.nbytes > slot_bytes:
-                pipe.send((answer, 0))
+            answer, error = done(partial(expand, about, np.frombuffer(memory, dtype, count, start)))
+            if error is not None or answer.after.nbytes > slot_bytes:
+                pipe.send((error or answer, 0))
                 continue
             np.frombuffer(memory, answer.after.dtype, len(answer.after), start)[:] = answer.after
             pipe.send((replace(answer, after=answer.after[:0]), len(answer.after)))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         os._exit(0)
-
-
-def _answer(expand: Expand, level: int, chunk: Keys) -> Expansion | Exception:
-    try:
-        return expand(level, chunk)
-    except Exception as error:
-        error.add_note(f"in a process of the search:\n{traceback.format_exc()}")
-        return sendable(error)

@@ -124,15 +124,20 @@ def _give(connection: Connection, left: list[int], busy: dict[Connection, int]) 
         connection.send(busy[connection])
 
 
+def detach(inherited: Sequence[Connection]) -> None:
+    """In a forked process: let go of the caller's signals and pipes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the caller decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in inherited:  # while it is open here too, no process sees the end of that pipe
+        other.close()
+
+
 def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connection], caller: int) -> None:
     """In a forked process: do the tasks whose numbers come."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    detach(inherited)
     die_with_parent(caller)
     gc.freeze()  # a collection does not look at the objects of the caller, such as the trees of a plan
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
-    for other in inherited:  # while it is open here too, no process sees the end of that pipe
-        other.close()
     try:
         while True:
             connection.send(done(tasks[connection.recv()]))

@@ -35,6 +35,8 @@ from trystate.model.checker.explicit.ranks import RANKS_MAX, RankLost, Ranks
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.version import __version__
 
+from .signals import STOPS, handled
+
 INCOMPLETE = 3  # the exit code of the command: `Exit.INCOMPLETE`
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # variables of the environment
 FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one is sent whole afterwards
@@ -44,7 +46,6 @@ TIMEOUT_SECONDS = 300.0  # the longest step of a rank that the others wait for i
 TIMEOUT_SECONDS_MAX = 1e6  # twelve days: a lost rank must be noticed some time
 EXIT_SECONDS = 20  # limit for the exit of a process that has lost a rank
 MEET_SECONDS = 0.02  # polling interval of the store until the ranks are connected
-STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TorchRanks(Ranks):
@@ -287,12 +288,8 @@ def _signals(ranks: TorchRanks) -> Iterator[None]:
     def note(number: int, frame: object) -> None:
         ranks.stopped_by = ranks.stopped_by or signal.Signals(number).name
 
-    before = {number: signal.signal(number, note) for number in STOPS}
-    try:
+    with handled(dict.fromkeys(STOPS, note)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _first_line(error: Exception) -> str:
