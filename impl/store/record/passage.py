@@ -286,18 +286,11 @@ class AnsweredRequest(RequestLines):
             case _:
                 self.says(fields, result)
 
-    def effect(self, key: bytes, value: bytes | None) -> None:
-        if value is None:
-            self.recorder.deleted(key)
-        else:
-            self.recorder.written(key, value)
-
     def compares(self, fields: list[bytes], result: bytes) -> None:
         recorder, (key, expected, desired) = self.recorder, fields
         if not is_state(key):
             won = result == desired
-            v = recorder.next_version(key) if won else recorder.version(key)
-            recorder.compared(self.c, key, expected, desired, won, v)
+            recorder.compared(self.c, key, expected, desired, won)
             if won:
                 recorder.written(key, desired)
             return

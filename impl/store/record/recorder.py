@@ -135,8 +135,9 @@ class Recorder:
             c, "write", key=text(key), v=self.next_version(key), **{"from": self.version(key)}, **shown(value), **more
         )
 
-    def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool, v: int) -> None:
-        """Record a compare_set of a key that is not a state key."""
+    def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool) -> None:
+        """Record a compare_set of a key that is not a state key. The caller calls `written` afterwards."""
+        v = self.next_version(key) if won else self.version(key)
         wanted = {"expected": text(expected)} if self.shows(key) and len(expected) <= VALUE_BYTES_MAX else {}
         self.say(c, "compare_set", key=text(key), **self.value(key, desired), **wanted, won=won, v=v)
 
@@ -217,8 +218,11 @@ class RequestLines:
                 self.say()
 
     def effect(self, key: bytes, value: bytes | None) -> None:
-        """Take the new value of a recorded key; None: the key does not exist."""
-        raise NotImplementedError
+        """Note the new value of a recorded key; None: the key does not exist."""
+        if value is None:
+            self.recorder.deleted(key)
+        else:
+            self.recorder.written(key, value)
 
     def say(self, **fields: Any) -> None:
         """Add a line with the keys of the request."""

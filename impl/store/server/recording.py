@@ -181,10 +181,7 @@ class RecordedRequest(RequestLines):
     def done(self) -> None:
         """Count the versions that the request has written, and record what it has read."""
         for key, value in self.effects.items():
-            if value is None:
-                self.recorder.deleted(key)
-            else:
-                self.recorder.written(key, value)
+            super().effect(key, value)
         if self.session.blocked is None:
             self.answered()
 
@@ -245,6 +242,7 @@ class RecordedRequest(RequestLines):
         }
 
     def effect(self, key: bytes, value: bytes | None) -> None:
+        """Keep it until the request is done (`done`)."""
         self.effects[key] = value
 
     def compares(self, key: bytes, expected: bytes, desired: bytes) -> None:
@@ -254,8 +252,7 @@ class RecordedRequest(RequestLines):
         if won and not (looks and is_state(key)):
             self.effects[key] = desired
         if not is_state(key):
-            v = recorder.next_version(key) if won else recorder.version(key)
-            recorder.compared(self.c, key, expected, desired, won, v)
+            recorder.compared(self.c, key, expected, desired, won)
         elif looks:
             self.reads()
             if won:  # the same value was stored again, and watchers get an event
