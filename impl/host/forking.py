@@ -119,7 +119,7 @@ def _in_child() -> None:
         finally:
             while pipe:  # closing both ends informs the parent
                 os.close(pipe.pop())
-    for _, pipe in _copied.values():  # of other threads, whose forks wait for their own children to close them
+    for _, pipe in _copied.values():  # other threads' forks wait until all copies are closed
         while pipe:
             os.close(pipe.pop())
     _copied.clear()

@@ -224,7 +224,7 @@ def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
 
 
 def _begins(coarse: System, image: State) -> bool:
-    """Whether a state is an initial one, of which there may be too many to list."""
+    """Whether a state is an initial one; they may be too many to list."""
     allowed = all(value in cell.initial for value, cell in zip(image, coarse.cells, strict=True))
     return allowed and Interpreter(coarse).holds(coarse.initial_condition, image, {})
 

@@ -28,7 +28,7 @@ ANY = Any_()
 
 
 class Declared:
-    """What a class body declares. `self.x == 3` asks nothing of a state: Python would answer False."""
+    """A declaration of a class body. `self.x == 3` has no value of a state: Python would return False."""
 
     __slots__ = ()
 

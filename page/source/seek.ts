@@ -79,6 +79,11 @@ class Reached {
   }
 }
 
+function tooWide(model: Model): string {
+  const cell = model.cells.find(({ slot }) => slot.high - slot.low > SPAN_MAX);
+  return cell ? `not decided: ${cell.name} has more than ${SPAN_MAX.toLocaleString("en")} values` : "";
+}
+
 /** Searches, and reports its progress about every tenth of a second. */
 export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): Found {
   const began = performance.now();
@@ -91,8 +96,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   const model = new Model(asked.data, asked.system, asked.faults, asked.max);
   const { met, claim } = goalOf(model, asked.goal);
   const reached = new Reached(model);
-  const wide = model.cells.find(({ slot }) => slot.high - slot.low > SPAN_MAX);
-  if (wide) return answer("limit", `not decided: ${wide.name} has more than ${SPAN_MAX.toLocaleString("en")} values`);
+  if (tooWide(model)) return answer("limit", tooWide(model));
   const { states, places } = reached;
   reached.add(reached.pack(walk.at(-1)!), -1, -1);
   const edges = { first: new Numbers(), after: new Numbers(), by: new Numbers() };
@@ -105,10 +109,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
     }
     if (at % SLICE === 0) {
       if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
-      if (seconds() - told > 0.1) {
-        told = seconds();
-        progress({ states: states.length, depth: found.depth, seconds: told });
-      }
+      if (seconds() - told > 0.1) progress({ states: states.length, depth: found.depth, seconds: (told = seconds()) });
     }
     const state = reached.at(at);
     edges.first.push(found.edges);
@@ -135,8 +136,8 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   edges.first.push(found.edges);
   places.clear();
   const graph: Graph = { ...edges, size: states.length, ...fairGroups(model.instances) };
-  const rounds = graph.size * ((claim.within?.[0] ?? 0) + 1); // of a search with a limit of steps
-  if (rounds > limits.states * EDGES_PER_STATE) return beyond(limits.states * EDGES_PER_STATE, "states with counted steps");
+  const most = limits.states * EDGES_PER_STATE;
+  if (graph.size * ((claim.within?.[0] ?? 0) + 1) > most) return beyond(most, "states with counted steps");
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
     const run = unanswered(model, claim, binding, graph, reached, walk);

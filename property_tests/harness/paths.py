@@ -27,7 +27,7 @@ from .subjects import Calls, Disagreement, Subject
 # 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps for each edge. The least possible number is 4.0 (a minimum-cost
 # flow), because many runs end, and each of them needs its own path from an initial state.
 AHEAD_STATES_MAX = 1_000
-COMPARED = 4  # of the first refusals in a state one is followed by a comparison, by the number of the state
+COMPARED = 4  # one of the first refusals in a state is followed by a comparison, by the number of the state
 REPORT_WALKS = 100
 
 

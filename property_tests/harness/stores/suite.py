@@ -118,7 +118,7 @@ class Suite:
 def all_at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run each function on its own thread, all from one moment on, and return their results.
 
-    Python changes between threads all the time, so that an operation of a store in Python is often interrupted.
+    Python switches threads often meanwhile, which interrupts operations of a store in Python.
     """
     ready, before = threading.Barrier(len(functions)), sys.getswitchinterval()
 

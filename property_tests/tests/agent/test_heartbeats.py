@@ -145,7 +145,7 @@ def test_a_hanging_worker_is_killed_after_its_stacks_are_written(tmp_path: Path)
     assert "hangs_here" in none_left.said
 
 
-def test_a_worker_of_a_fork_server_is_judged_and_a_new_process_with_its_number_is_not(
+def test_a_worker_of_a_fork_server_is_judged_and_no_later_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     beats = Heartbeats(Limits(0.01, 0.01), 1.0)

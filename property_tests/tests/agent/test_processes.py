@@ -185,7 +185,7 @@ def test_a_line_without_end_is_copied_in_parts(tmp_path: Path, monkeypatch: pyte
     assert [len(line) // tail.READ_BYTES for line in out.getvalue().splitlines()] == [2, 2, 1]
 
 
-def test_a_process_that_outlives_its_worker_and_writes_for_ever_does_not_keep_the_copy(tmp_path: Path) -> None:
+def test_a_process_that_writes_for_ever_does_not_keep_the_copy(tmp_path: Path) -> None:
     path, out, ends = tmp_path / "stdout.log", io.StringIO(), threading.Event()
     path.write_bytes(b"y\n")
     ends.set()

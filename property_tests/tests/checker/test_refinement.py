@@ -76,7 +76,7 @@ def lamps_broken(fine: System, several: bool) -> int:
 
 
 def test_a_value_that_the_coarser_system_does_not_have_is_named() -> None:
-    """The steps of the coarser system from such a state are none, and need not be computable."""
+    """The coarser system has no step from such a state, and its guards cannot be evaluated there."""
     at = "spot = index({0})\nat = one_of(spot)\nfull = flag(per='spot')\n@transition(each='spot')\n"
     go = "def go(self, s, spot): 'Goes.'; s.when(~s.full[s.at]); s.at = spot"
     fine, target = declared(f"{at.format(3)}{go}", System)(), declared(f"{at.format(2)}{go}", System)()

@@ -490,7 +490,7 @@ class Moves(Adapter):
         return {**seen, "taken": seen["taken"] + self.turned}
 
 
-def test_a_refusal_that_another_one_undoes_and_a_result_of_a_step_are_reported() -> None:
+def test_a_refusal_that_another_undoes_and_a_result_are_reported() -> None:
     assert replay_every_edge(Lock(), Moves()).disagreements
     with pytest.raises(UsageError, match=r"perform\(\) of acquire\(0\) returns False: raise Refused"):
         replay_every_edge(Lock(), Swapped("perform", lambda perform, *given: perform(*given) or False))

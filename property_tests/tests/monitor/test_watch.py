@@ -82,7 +82,7 @@ def test_changes_between_two_reads_are_unseen() -> None:
     assert watch.numbers.unseen == later.version - joined(A).version - 1 > 0
 
 
-def test_rounds_between_two_reads_are_counted_and_another_life_begins_again() -> None:
+def test_rounds_between_two_reads_are_counted_by_life() -> None:
     watch = Watch("job", "here")
     one = replace(of_ours(joined(A)), complete=True)
     watch.look(one, 0.0)

@@ -185,7 +185,7 @@ def test_the_steps_of_the_walk_before_the_search_count(engine: Path) -> None:
     assert [answer["steps"] for answer in found] == [["go"] * 3, ["go"]]
 
 
-# A field that a character cannot hold, faults with and without a counter of their own.
+# A field that a character cannot hold, and two faults.
 Wide = declared(
     """
 at, cut_off = integer(0, 40_000), flag()
@@ -205,7 +205,7 @@ Near = declared("@transition()\ndef jump(self, s): 'Near.'; s.when(s.at == 0); s
                 name="Near")  # fmt: skip
 
 
-def test_a_cell_that_is_too_wide_is_not_decided_and_faults_have_their_counters(engine: Path) -> None:
+def test_a_wide_cell_is_not_decided_and_faults_have_counters(engine: Path) -> None:
     faults = {"crash": 1, "cut": 1}
     wide = Pair(exported([Choice(Wide, "wide", None, {}, faults)]), 0, Wide(faults=faults))
     goal = {"property": "it_is_not_seven"}

@@ -123,7 +123,7 @@ def test_a_server_that_says_nothing_is_told_from_one_that_is_not_there(hangs_up:
 
 
 def test_a_name_that_is_unknown_for_a_moment_is_looked_up_again(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
-    """The first attempt waits in vain for the resolver, and the second gets its error."""
+    """The resolver does not answer the first attempt, and refuses the second."""
     answers = iter([TimeoutError("resolver"), socket.gaierror(socket.EAI_AGAIN, "not now")])
 
     def resolve(*given: Any) -> Any:

@@ -326,7 +326,7 @@ def test_a_journal_that_is_wrong_disagrees() -> None:
     assert survivors(WRONG, agree) == []
 
 
-def test_bytes_whose_sync_has_failed_are_gone_and_no_later_server_takes_them() -> None:
+def test_bytes_whose_sync_has_failed_are_in_no_later_server() -> None:
     """The kernel keeps such bytes, as if they were written, and writes them never."""
     disk = UnsyncedDisk()
     server = Server(disk)
