@@ -134,11 +134,6 @@ class TwoPhaseCommit(System):
         return s.decision == Decision.NONE, s.decision == Decision.COMMIT
 
 
-def states(rms: int) -> int:
-    """How many states a system with this many resource managers has."""
-    return int(6**rms + 4**rms + 2**rms)
-
-
 # resource managers: (distinct states, edges, depth in steps)
 PINNED = {
     3: (288, 761, 10),
@@ -146,5 +141,4 @@ PINNED = {
     5: (8_832, 37_345, 16),
     6: (50_816, 256_001, 19),
     7: (296_448, 1_735_809, 22),
-    8: (1_745_408, 11_657_217, 25),
 }

@@ -29,43 +29,21 @@ from trystate.property_tests.support.published import (
     TransactionCommit,
     Voting,
 )
-from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
-from trystate.property_tests.support.systems import two_phase_commit
+from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous
-from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.support.systems.two_phase_commit import PINNED, TwoPhaseCommit
 
 INTERPRETED_MAX = 4  # resource managers; the reference engine takes seconds for more
-COUNTED_MAX = 7  # each engine counts eight in its own tests
+CASES = [(engine, n) for n in PINNED for engine in AVAILABLE if engine != "interpret" or n <= INTERPRETED_MAX]
 
 
-def pinned() -> Iterator[tuple[str, System, tuple[int, int, int]]]:
-    for n, expected in two_phase_commit.PINNED.items():
-        for engine in AVAILABLE:
-            if n <= (INTERPRETED_MAX if engine == "interpret" else COUNTED_MAX):
-                yield engine, TwoPhaseCommit(rm=n), expected
-
-
-CASES = [pytest.param(*case, id=f"{case[1].label}-{case[0]}") for case in pinned()]
-
-
-@pytest.mark.parametrize(("engine", "system", "expected"), CASES)
-def test_every_engine_counts_what_is_pinned(engine: str, system: System, expected: tuple[int, int, int]) -> None:
-    report = check(system, engine=engine)
+@pytest.mark.parametrize(("engine", "rms"), CASES)
+def test_every_engine_counts_what_is_pinned(engine: str, rms: int) -> None:
+    report = check(TwoPhaseCommit(rm=rms), engine=engine)
     seen = report.exploration
-    assert (seen.distinct, seen.edges, seen.depth) == expected
-    assert report.never_fired == []
-    assert report.unreached == []
-    for verdict in report.verdicts:
-        if verdict.run is not None and verdict.run.loop is None:
-            assert_is_a_run(system, verdict.run.path)
-        elif verdict.run is not None:
-            assert_is_a_fair_lasso(system, verdict.run)
-            assert refutes(system, verdict.run, verdict.property)
-
-
-def test_the_pins_for_two_phase_commit_follow_the_formula() -> None:
-    assert [two_phase_commit.states(n) for n in (3, 5, 6)] == [288, 8_832, 50_816]
-    assert {n: x[0] for n, x in two_phase_commit.PINNED.items()} == {n: two_phase_commit.states(n) for n in range(3, 9)}
+    assert (seen.distinct, seen.edges, seen.depth) == PINNED[rms]
+    assert (report.never_fired, report.unreached) == ([], [])
+    assert_runs_show_what_they_claim(report)
 
 
 @pytest.mark.parametrize("engine", AVAILABLE)
