@@ -26,7 +26,7 @@ from trystate.search.cores import Cores
 
 
 @contextmanager
-def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
+def tiny(chunk: int = 3) -> Iterator[None]:
     """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors.
 
     A group of terms has two.
@@ -36,7 +36,7 @@ def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
         patch.setattr(vectorise, "TERMS_MAX", 2)
         patch.setattr(visited, "PENDING_MIN", 8)
         patch.setattr(workers, "RANGE_MIN", 2)
-        patch.setattr(cores, "SLOT_BYTES", slot)
+        patch.setattr(cores, "SLOT_BYTES", 1 << 16)
         patch.setattr(cores, "ANSWER_SECONDS", 10.0)
         yield
 
@@ -64,7 +64,7 @@ def narrow(of: Callable[[], System], bits: int = 5) -> Iterator[int]:
 
 
 @contextmanager
-def coded(bits: int = codes.CODE_BITS) -> Iterator[None]:
+def coded(bits: int) -> Iterator[None]:
     """Codes of `bits` bits from the first level on, in tables with many values to a slot.
 
     With 14 bits, two phase commit has two sets of codes one after the other, and then no codes.

@@ -1,6 +1,6 @@
 """The explicit engine on several cores gives the answers of one core, to the last step of each run.
 
-Chunks and ranges are tiny, so small systems have many of each. Slots are tiny where a test sets them.
+Chunks and ranges are tiny, so small systems have many of each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -30,15 +30,10 @@ from trystate.search.cores import Cores
 # ---- the processes and the threads
 
 
-def nothing(level: int, chunk: Any) -> Expansion:
-    """Fails if it is called: only the threads of these workers are used."""
-    raise AssertionError(level)
-
-
 @contextmanager
-def begun(count: int, expand: Any = nothing) -> Iterator[Workers]:
+def begun(count: int) -> Iterator[Workers]:
     with Cores(count) as shared:
-        shared.begin(expand, 0, lambda news: None)
+        shared.begin(number_of, 0, lambda news: None)
         yield shared
 
 
@@ -58,7 +53,7 @@ CHUNKS = [np.array([k, k], np.int64) for k in range(20)]
 
 def test_results_come_in_the_order_of_the_pieces_and_not_of_their_ends() -> None:
     meanwhile: list[str] = []
-    with begun(3, number_of) as shared:
+    with begun(3) as shared:
         results = list(shared.expanded(number_of, 0, CHUNKS, lambda: meanwhile.append("merged")))
         assert shared.each(slower_first, range(20)) == list(range(20))
     assert [one.edges for one in results] == list(range(20))
@@ -67,42 +62,27 @@ def test_results_come_in_the_order_of_the_pieces_and_not_of_their_ends() -> None
     assert meanwhile == ["merged"]
 
 
-def in_a_process(caller: int, act: Callable[[], None]) -> Callable[[Any], Any]:
-    """A step that acts differently in a process other than the caller's."""
-    right = Step.run
-
-    def run(step: Step, columns: Any) -> Any:
-        if os.getpid() != caller:
-            act()
-        return right(step, columns)
-
-    return lambda patch: patch.setattr(Step, "run", run)
-
-
-def raises(error: type[Exception]) -> Callable[[], None]:
-    def act() -> None:
-        raise error("planted")
-
-    return act
-
-
-def signalled(number: int) -> Callable[[], None]:
-    return lambda: os.kill(os.getpid(), number)
-
-
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("number", "said"),
     [
-        (signalled(signal.SIGKILL), "stopped as a process of the search ended with -9"),
-        (signalled(signal.SIGSTOP), "stopped as a process of the search gave no answer"),
-        (raises(MemoryError), "stopped since no memory could be allocated"),
+        (signal.SIGKILL, "stopped as a process of the search ended with -9"),
+        (signal.SIGSTOP, "stopped as a process of the search gave no answer"),
+        (None, "stopped since no memory could be allocated"),
     ],
-    ids=["killed", "stopped", "no memory"],
 )
 def test_a_process_that_fails_ends_the_search_and_what_was_found_stays(
-    act: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch
+    number: int | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_a_process(os.getpid(), act)(monkeypatch)
+    right, caller = Step.run, os.getpid()
+
+    def run(step: Step, columns: Any) -> Any:
+        if number is None and os.getpid() != caller:
+            raise MemoryError("planted")
+        if number is not None and os.getpid() != caller:
+            os.kill(os.getpid(), number)
+        return right(step, columns)
+
+    monkeypatch.setattr(Step, "run", run)
     with tiny():
         monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
         distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
@@ -135,7 +115,7 @@ def test_without_processes_or_threads_the_callers_thread_does_everything(
         raise error("planted")
 
     monkeypatch.setattr(cores, what, refused)
-    with begun(2, number_of) as shared:
+    with begun(2) as shared:
         assert {one.bytes for one in shared.expanded(number_of, 0, CHUNKS, lambda: None)} == {os.getpid()}
         assert (shared.chunks, shared.ranges) == (1, 1)
 
@@ -155,7 +135,7 @@ def test_memory_that_ends_on_a_thread_is_a_limit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_caller_that_leaves_kills_the_processes() -> None:
-    with begun(2, number_of) as shared:
+    with begun(2) as shared:
         results = shared.expanded(number_of, 0, CHUNKS, lambda: None)
         process = next(results).bytes
         results.close()  # type: ignore[attr-defined]

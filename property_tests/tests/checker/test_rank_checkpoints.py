@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +24,7 @@ from trystate.model.checker.explicit.storage import StorageFailed
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
-from trystate.property_tests.support.mutants import planted
+from trystate.property_tests.support.mutants import planted, replaced
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
@@ -98,30 +99,21 @@ class Killed(Exception):
     """Planted: the process of a rank has ended."""
 
 
-def killed(when: Callable[[RankSpill], bool], attribute: str = "save", after: bool = False) -> Callable[[Any], None]:
-    """A rank is killed when it saves, either before or after the save."""
-    right = getattr(RankSpill, attribute)
-    times: dict[int, int] = {}
-
-    def wrong(self: RankSpill, *args: Any) -> Any:
-        times[self._rank] = times.get(self._rank, 0) + 1
-        if times[self._rank] == 4 and when(self):
-            if after:
-                right(self, *args)
-            raise Killed
-        if times[self._rank] < 4 or not when(self):
-            return right(self, *args)
-        return None  # the rank has ended
-
-    return lambda patch: patch.setattr(RankSpill, attribute, wrong)
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_while_it_saves_costs_a_level(rank: int, after: bool, tmp_path: Path) -> None:
     """Some ranks have saved one level more than others: the search continues from the last level that all have."""
     root = tmp_path / "checkpoint"
-    with planted(killed(lambda part: part._rank == rank, after=after)), pytest.raises((Killed, RankLost)):
+    right, times = RankSpill.save, count()
+
+    def save(part: RankSpill, *args: Any) -> Any:
+        number = next(times) if part._rank == rank else 0
+        if number < 3 or (after and number == 3):
+            right(part, *args)
+        if number == 3:
+            raise Killed
+
+    with planted(replaced(RankSpill, "save", save)), pytest.raises((Killed, RankLost)):
         kept(lambda: TwoPhaseCommit(rm=3), 3, root)
     saved = {len(manifest(root, 3, k)["levels"]) for k in range(3)}
     assert max(saved) - min(saved) in (0, 1)
@@ -179,33 +171,26 @@ def test_a_signal_while_states_are_shared_out_leaves_the_checkpoint(tmp_path: Pa
 # ---- refusals
 
 
-def assert_refused(root: Path, count: int, said: str, make: Callable[[], System]) -> None:
-    """Every rank refuses, and the checkpoint is unchanged."""
-    before = sorted(path for path in root.rglob("*.keys"))
-
-    def search(mine: InMemory) -> str:
-        with pytest.raises(UsageError) as raised:
-            searched(mine, make, root)
-        return str(raised.value)
-
-    for text in together(count, search):
-        assert said in text
-    assert sorted(path for path in root.rglob("*.keys")) == before
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_checkpoint_of_another_search_is_refused_by_every_rank(count: int, tmp_path: Path) -> None:
-    root = tmp_path / "checkpoint"
-    kept(lambda: TwoPhaseCommit(rm=3), 2, root)
-    assert_refused(root, count, "has a search with another system", lambda: TwoPhaseCommit(rm=2))
+    """The checkpoint is unchanged."""
+    kept(lambda: TwoPhaseCommit(rm=3), 2, tmp_path)
+    before = sorted(tmp_path.rglob("*.keys"))
+
+    def search(mine: InMemory) -> None:
+        with pytest.raises(UsageError, match="has a search with another system"):
+            searched(mine, lambda: TwoPhaseCommit(rm=2), tmp_path)
+
+    together(count, search)
+    assert sorted(tmp_path.rglob("*.keys")) == before
 
 
-def open_on(count: int, place: Callable[[int], Path], limits: Limits = MANY) -> list[str]:
+def open_on(count: int, place: Callable[[int], Path]) -> list[str]:
     """The text with which each rank refuses its directory, or an empty text."""
 
     def search(mine: InMemory) -> str:
         try:
-            rank_storage.opened(place(mine.rank), mine, limits).close()
+            rank_storage.opened(place(mine.rank), mine, MANY).close()
         except UsageError as refused:
             return str(refused)
         return ""
@@ -222,19 +207,12 @@ def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> N
 def test_two_searches_cannot_have_one_checkpoint(tmp_path: Path) -> None:
     """While one group searches with a checkpoint, others are refused; afterwards they are accepted."""
 
-    def refusal(other: InMemory) -> str:
-        try:
-            rank_storage.opened(tmp_path, other, MANY).close()
-        except UsageError as refused:
-            return str(refused)
-        return ""
-
     def search(mine: InMemory) -> dict[str, Any]:
         with rank_storage.opened(tmp_path, mine, MANY) as storage:
             found = answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage))
             if mine.rank == 0:
-                assert all("is in use by another search" in text for text in together(3, refusal))
+                assert all("is in use by another search" in text for text in open_on(3, lambda _: tmp_path))
             return found
 
     assert together(2, search) == [alone(TwoPhaseCommit(rm=2))] * 2
-    assert together(3, refusal) == [""] * 3
+    assert open_on(3, lambda _: tmp_path) == [""] * 3

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import fused
+from trystate.model.checker.explicit.codes import CODE_BITS, Coded
+from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import System
@@ -101,6 +103,14 @@ def assert_alike(way: str, make: Make, limits: Limits = MANY, **options: Any) ->
         expected = answers(make(), 1, limits, **options)
         for found in WAYS[way](make, limits, **options):
             assert found == {part: expected[part] for part in found}
+
+
+def test_a_search_goes_on_without_codes_where_they_do_not_fit() -> None:
+    for bits in (CODE_BITS, 14):
+        with coded(bits), narrow(lambda: TwoPhaseCommit(rm=4)):
+            engine = ExplicitEngine(Kernel(TwoPhaseCommit(rm=4)), MANY)
+            engine.explore([])
+            assert isinstance(engine.visited, Coded) is (bits == CODE_BITS)
 
 
 @every_way
