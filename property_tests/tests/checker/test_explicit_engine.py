@@ -24,10 +24,7 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, System
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import (
-    assert_is_a_fair_lasso,
-    assert_is_a_run,
-)
+from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
@@ -39,14 +36,11 @@ def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Explorati
     return searcher, searcher.explore([replace(watch, path=True) for watch in watches(kernel)])
 
 
-@given(declarations())
-@settings(max_examples=examples(10))
-def test_lassos_of_random_systems_are_as_short_as_those_of_the_reference(declared: Declaration) -> None:
-    assert_lassos_agree(system(declared))
-
-
-def assert_words_are_sorted_and_seen() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_words_are_sorted_in_any_way_and_looked_up_in_blocks(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are compared in blocks of five; none, some or all keys are in the run."""
+    for name, value in (("BLOCK", 5), ("QUICK_MIN", 2), ("quick_is_fast", lambda: quick)):
+        monkeypatch.setattr(packing, name, value)
     rng = random.Random(5)
     layout = Layout(TwoPhaseCommit(rm=3).cells)
     for size in [*range(1, 40), 1_000]:
@@ -57,24 +51,13 @@ def assert_words_are_sorted_and_seen() -> None:
         assert layout.seen(keys, run).tolist() == np.isin(keys, run).tolist()
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "BLOCK", 5)
-    monkeypatch.setattr(packing, "QUICK_MIN", 2)
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_words_are_sorted_in_any_way_and_looked_up_in_blocks(
-    quick: bool, small_blocks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "quick_is_fast", lambda: quick)
-    assert_words_are_sorted_and_seen()
-
-
-def assert_lassos_agree(system: System) -> None:
-    plain, _ = explore(system, ReferenceEngine)
-    explicit, _ = explore(system, ExplicitEngine)
-    for p in system.properties:
+@given(declarations())
+@settings(max_examples=examples(10))
+def test_lassos_of_random_systems_are_as_short_as_those_of_the_reference(declared: Declaration) -> None:
+    of = system(declared)
+    plain, _ = explore(of, ReferenceEngine)
+    explicit, _ = explore(of, ExplicitEngine)
+    for p in of.properties:
         if not p.form.live:
             continue
         for k in range(p.params[0].sort.size if p.params else 1):
@@ -82,7 +65,7 @@ def assert_lassos_agree(system: System) -> None:
             expected, found = (e.lasso(*p.exprs, binding) for e in (plain, explicit))
             assert (expected is None) == (found is None), p.name
             if found is not None:
-                begins = [assert_fair_lasso(system, x, p.exprs, binding) for x in (expected, found)]
+                begins = [assert_fair_lasso(of, x, p.exprs, binding) for x in (expected, found)]
                 assert begins[0] == begins[1], "the stem is a shortest one"
 
 

@@ -42,19 +42,19 @@ def tiny(chunk: int = 3, batch: int = 9) -> Iterator[None]:
         yield
 
 
-def shared(make: Callable[[], System], count: int, limits: Limits = MANY, **options: Any) -> list[dict[str, Any]]:
-    return together(count, lambda mine: answers(PartitionedEngine(Kernel(make()), limits, ranks=mine, **options)))
+def shared(make: Callable[[], System], limits: Limits = MANY) -> list[dict[str, Any]]:
+    return together(3, lambda mine: answers(PartitionedEngine(Kernel(make()), limits, ranks=mine)))
 
 
-def reports(make: Callable[[], System], count: int, **options: Any) -> list[Report]:
-    return together(count, lambda mine: check(make(), engine="explicit", ranks=mine, **options))
+def reports(make: Callable[[], System], limits: Limits = MANY) -> list[Report]:
+    return together(2, lambda mine: check(make(), engine="explicit", ranks=mine, limits=limits))
 
 
 @pytest.mark.parametrize("name", ["two words", "several initial states"])
 def test_tiny_chunks_give_the_same_graph_and_runs_as_long(name: str) -> None:
     expected = alone(SYSTEMS[name]())
     with tiny(chunk=32, batch=50):
-        for found in shared(SYSTEMS[name], 3):
+        for found in shared(SYSTEMS[name]):
             assert found["graph"] == expected["graph"]
             assert lengths(found) == lengths(expected)
 
@@ -64,9 +64,15 @@ def lengths(found: dict[str, Any]) -> dict[Any, int]:
 
 
 def test_liveness_that_does_not_fit_the_first_rank_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartitionedEngine, "_agree", lenient(PartitionedEngine._agree))
+    right = PartitionedEngine._agree
+
+    def agree(engine: PartitionedEngine, *args: Any) -> Any:
+        engine._clock._limits = replace(engine.limits, memory_bytes=1 << 40)  # memory does not limit a level
+        return right(engine, *args)
+
+    monkeypatch.setattr(PartitionedEngine, "_agree", agree)
     limits = replace(MANY, memory_bytes=1 << 12)
-    for report in reports(lambda: Ring(node=2), 2, limits=limits):
+    for report in reports(lambda: Ring(node=2), limits):
         (undecided,) = report.undecided
         assert undecided.property.form is Form.LEADS_TO
         assert undecided.reason.startswith("liveness is decided by the first rank alone") or report.system is None
@@ -74,26 +80,16 @@ def test_liveness_that_does_not_fit_the_first_rank_is_not_decided(monkeypatch: p
 
 def test_a_violation_of_liveness_is_of_the_first_rank_alone() -> None:
     lost = declared("x = integer(0, 1)\n@eventually()\ndef never(self, s): 'No.'; return s.x == 1", System)
-    first, other = reports(lost, 2)
+    first, other = reports(lost)
     assert first.verdict("never").status is Status.VIOLATED
     assert other.verdict("never").reason == "liveness is decided by the first rank"
-
-
-def lenient(right: Any) -> Any:
-    """Memory does not limit a level."""
-
-    def agree(engine: PartitionedEngine, *args: Any) -> Any:
-        engine._clock._limits = replace(engine.limits, memory_bytes=1 << 40)
-        return right(engine, *args)
-
-    return agree
 
 
 @pytest.mark.parametrize("states", [1, 7, 100, 500, 1_567, 1_568])
 def test_a_limit_of_states_stops_all_ranks_with_what_was_found(states: int) -> None:
     whole = alone(TwoPhaseCommit(rm=4))
     with tiny():
-        first, *others = shared(lambda: TwoPhaseCommit(rm=4), 3, replace(MANY, states=states))
+        first, *others = shared(lambda: TwoPhaseCommit(rm=4), replace(MANY, states=states))
     assert others == [first, first]
     distinct, _, _, stopped = first["graph"]
     assert (distinct > states) == bool(stopped) == (states < 1_568)
@@ -122,26 +118,13 @@ def test_a_signal_to_one_rank_stops_all_of_them() -> None:
     assert first["found"]
 
 
-def failing(owner: Any, name: str, when: Callable[..., bool], error: type[BaseException]) -> Callable[[Any], None]:
-    """A method raises if `when` is true of its engine."""
-    right = getattr(owner, name)
+def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = PartitionedEngine._expand
 
-    def wrong(self: Any, *args: Any, **options: Any) -> Any:
-        if when(self):
-            raise error("planted")
-        return right(self, *args, **options)
-
-    return lambda patch: patch.setattr(owner, name, wrong)
-
-
-def on_rank_1_from_level(level: int) -> Callable[[Any], bool]:
-    return lambda engine: engine._ranks.rank == 1 and len(engine.levels) > level
-
-
-def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    failing(PartitionedEngine, "_expand", on_rank_1_from_level(8), RuntimeError)(monkeypatch)
+    def expand(engine: PartitionedEngine, *args: Any) -> Any:
+        if engine._ranks.rank == 1 and len(engine.levels) > 8:
+            raise RuntimeError("planted")
+        return right(engine, *args)
 
     def search(mine: InMemory) -> str:
         try:
@@ -153,6 +136,7 @@ def test_a_lost_rank_ends_the_search_and_the_others_name_the_finds(
             return str(planted)
         return ""
 
+    monkeypatch.setattr(PartitionedEngine, "_expand", expand)
     with tiny():
         said = together(3, search)
     assert said[1] == "planted"

@@ -31,11 +31,6 @@ def refined(fine: System, several: bool = False, limits: Limits | None = None) -
     return refines(fine, target, trace_of(t).bodies, limits, several=several)
 
 
-def broken(fine: System, several: bool) -> list[str]:
-    """The steps that have no counterpart."""
-    return [*refined(fine, several).broken]
-
-
 def test_a_finer_step_is_a_coarser_one_or_none() -> None:
     seen = refined(Halves())
     assert (seen.fine_states, seen.fine_steps, seen.coarse_states, seen.visible_steps, seen.broken) == (9, 8, 5, 4, ())
@@ -53,7 +48,7 @@ BROKEN = {
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_step_or_a_beginning_without_a_counterpart_is_named(text: str, several: bool) -> None:
-    assert broken(declared(text, Halves)(), several) == [BROKEN[text]]
+    assert refined(declared(text, Halves)(), several).broken == (BROKEN[text],)
 
 
 LIT = "lamp = index(3)\nlit = flag(per='lamp')\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trystate.model.checker.check import check, watches
-from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Watch
+from trystate.model.checker.kernel import Kernel, Lasso, Limits, Watch
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.symbolic.engine import SymbolicEngine
 from trystate.model.errors import LimitReached, UnavailableError
@@ -37,12 +37,6 @@ def explored_lasso(system: System, claim: str, indices: tuple[int, ...], limits:
     p = system.claim(claim)
     premise, goal = p.exprs
     return engine.lasso(premise, goal, dict(zip(p.params, indices, strict=True)))
-
-
-def both(system: System) -> tuple[Exploration, Exploration]:
-    kernel = Kernel(system)
-    plain, symbolic = ReferenceEngine(kernel, UNLIMITED), SymbolicEngine(kernel, UNLIMITED)
-    return plain.explore(asked(kernel)), symbolic.explore(asked(kernel))
 
 
 def test_sifting_changes_no_answer() -> None:
@@ -144,7 +138,8 @@ def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
 
 def test_without_cudd_the_answers_are_the_same_and_the_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "dd.cudd")
-    plain, symbolic = both(TwoPhaseCommit(rm=2))
+    kernel = Kernel(TwoPhaseCommit(rm=2))
+    plain, symbolic = (made(kernel, Limits()).explore(asked(kernel)) for made in (ReferenceEngine, SymbolicEngine))
     assert "without CUDD" in symbolic.engine
     assert (symbolic.distinct, symbolic.edges, symbolic.depth) == (plain.distinct, plain.edges, plain.depth)
     assert symbolic.found.keys() == plain.found.keys()
