@@ -139,6 +139,17 @@ def reachable(of: System) -> set[State]:
     return found
 
 
+def does(of: System, shown: Callable[[dict[str, int]], Any], after: Callable[[Any], set[Any]]) -> bool:
+    """Whether each reachable state, as `shown` has its cells, is one state and has the steps of plain Python."""
+    interpreter, names, states = Interpreter(of), [cell.name for cell in of.cells], reachable(of)
+
+    def plain(state: State) -> Any:
+        return shown(dict(zip(names, state, strict=True)))
+
+    steps = ({plain(then) for _, then in interpreter.successors(state)} == after(plain(state)) for state in states)
+    return len({*map(plain, states)}) == len(states) and all(steps)
+
+
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 

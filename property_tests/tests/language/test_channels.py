@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from trystate.model.language.channels import ChannelView
 from trystate.model.language.expressions import FALSE
 from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support.proofs import proved
-from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.runs import AVAILABLE, does
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 from trystate.property_tests.tests.language.refusals import refused
 
@@ -104,25 +105,13 @@ def successors(state: Line, order: str, loses: bool, duplicates: bool) -> set[Li
     return found - {state}
 
 
-def as_tuples(system: System, state: Any) -> Line:
-    at = dict(zip((cell.name for cell in system.cells), state, strict=True))
+def as_tuples(at: Mapping[str, int]) -> Line:
     net = tuple((at[f"net_{k}_kind"], at[f"net_{k}_number"]) for k in range(at["net_length"]))
     return net, (at["left[0]"], at["left[1]"]), (at["last"], at["got"])
 
 
 def agrees(system: System, order: str, loses: bool, duplicates: bool) -> bool:
-    """Whether each reachable state has the steps of plain Python."""
-    interpreter = Interpreter(system)
-    (begin,) = system.initial_states
-    seen, todo = {as_tuples(system, begin)}, [begin]
-    while todo:
-        state = todo.pop()
-        after = {as_tuples(system, after): after for _, after in interpreter.successors(state)}
-        if {*after} != successors(as_tuples(system, state), order, loses, duplicates):
-            return False
-        todo += [after[key] for key in after.keys() - seen]
-        seen |= after.keys()
-    return True
+    return does(system, as_tuples, lambda state: successors(state, order, loses, duplicates))
 
 
 WAYS = [(order, loses, twice) for order in ("fifo", "any") for loses in (False, True) for twice in (False, True)]
