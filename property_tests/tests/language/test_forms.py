@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,11 @@ from trystate.model.language import *
 from trystate.page.contents import Choice
 from trystate.property_tests.harness.side_by_side import SideBySide
 from trystate.property_tests.harness.subjects import Disagreement
+from trystate.property_tests.support import page
 from trystate.property_tests.support.export import spin, tlc
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
-from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.page import Pair, ask, exported
+from trystate.property_tests.support.runs import AVAILABLE, facts
 from trystate.property_tests.support.systems.data_forms import Mail, Slots
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 from trystate.property_tests.tests.language.refusals import refused
@@ -35,9 +35,7 @@ STATES_MAX = 100_000  # more than any system here has
 def assert_engines_agree(system: System) -> Report:
     """The engines of Python count the same states and steps, and give the same verdicts; the report of the last."""
     reports = [check(system, engine=engine) for engine in AVAILABLE]
-    found = [(r.exploration.distinct, r.exploration.edges, r.exploration.depth) for r in reports]
-    assert len({*found}) == 1, dict(zip(AVAILABLE, found, strict=True))
-    assert len({tuple((v.property.name, v.status) for v in r.verdicts) for r in reports}) == 1
+    assert [facts(report) for report in reports] == [facts(reports[0])] * len(AVAILABLE)
     return reports[-1]
 
 
@@ -249,13 +247,7 @@ COUNTS: dict[type[System], tuple[int, int]] = {
 }  # states, initial states
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if missing := needed():
-        pytest.skip(missing)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trystate.page.export.chart", lambda machine: None)
-        yield bundled(tmp_path_factory.mktemp("engine") / "engine.mjs")
+engine = page.engine
 
 
 @pytest.mark.parametrize("cls", FORMS)
