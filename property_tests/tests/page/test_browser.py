@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,19 +80,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Any:
-    """The report of a few searched runs."""
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a few searched runs."""
     runs = {run.label: run for run in plan()}
     reporter = Reporter()
     checked = [Search(n, label, runs[label], judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
-    return results_json(Results(checked=checked))
-
-
-@pytest.fixture(scope="module")
-def report(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of that report."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(build(contents(found)), encoding="utf-8")
+    path.write_text(build(contents(results_json(Results(checked=checked)))), encoding="utf-8")
     return path
 
 
@@ -327,11 +320,6 @@ def barriers(page: Page) -> list[str]:
     return found
 
 
-def show(page: Page, view: str) -> None:
-    page.evaluate("view => { location.hash = view; }", view)
-    page.wait_for_selector(f"main[data-drawn={view.split('/')[1]}]")
-
-
 @pytest.fixture
 def read(opened: Callable[..., Page], report: Path) -> Page:
     """A page that axe-core can read."""
@@ -351,7 +339,8 @@ def test_no_view_has_a_barrier_for_people_with_disabilities(read: Page) -> None:
         for width in (1280, 400):
             read.set_viewport_size({"width": width, "height": 900})
             for view in (*VIEWS, walk):
-                show(read, view)
+                read.evaluate("view => { location.hash = view; }", view)
+                read.wait_for_selector(f"main[data-drawn={view.split('/')[1]}]")
                 found[theme, width, view] = barriers(read)
         read.get_by_label("Keys", exact=True).first.click()
         found[theme, width, "keys"] = barriers(read)
