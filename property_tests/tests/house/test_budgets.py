@@ -23,13 +23,8 @@ def lines_of_code(text: str) -> int:
     left_out: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                left_out.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+            docs = node.body[:1] if ast.get_docstring(node) else []
+            left_out.update(n for one in docs for n in range(one.lineno, (one.end_lineno or 0) + 1))
     lines = enumerate(text.splitlines(), 1)
     return sum(bool(line.strip()) and not line.lstrip().startswith("#") and n not in left_out for n, line in lines)
 

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,6 @@ from trystate.impl.autograd import errors as autograd_errors
 from trystate.impl.rendezvous import errors as rendezvous_errors
 from trystate.impl.store import errors
 from trystate.impl.store.limits import Limits
-from trystate.model.checker.expectations import Run
 from trystate.model.errors import TrystateError
 from trystate.model.rendezvous.findings import LARGER
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -130,13 +129,12 @@ def matches(shown: str, printed: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), trimmed, re.S) is not None
 
 
-def run_document(text: str, folder: Path) -> int:
-    """Run every block that is not exempt; returns how many did.
+def run_document(text: str, folder: Path) -> None:
+    """Run every block that is not exempt.
 
     Raises:
         Broken: a block fails, prints something else, is exempt without a reason, or is a file that nothing runs.
     """
-    ran = 0
     unused: dict[str, int] = {}  # file -> line of its block
     for block in blocks(text):
         if file := FILE.match(block.body):
@@ -147,10 +145,8 @@ def run_document(text: str, folder: Path) -> int:
             raise Broken(f"the block in line {block.line} is not run, and no reason is given")
         if block.reason is None:
             run_block(block, folder)
-            ran += 1
     for name, line in unused.items():
         raise Broken(f"no command runs {name}.py, the file in line {line}")
-    return ran
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[p.name for p in DOCUMENTS])
@@ -273,23 +269,6 @@ PLACED = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def articles(tmp_path: Path) -> Callable[..., Any]:
-    """A function of the tool, on a folder in which each article has one item: `PLACED` with other columns."""
-    if not (CHECKOUT / "docs").is_dir():
-        pytest.skip("needs a clone: a wheel holds packages only")
-    tool = articles_tool()
-
-    def read(function: str = "articles", **columns: Any) -> Any:
-        item = {key: value for key, value in {**PLACED, **columns}.items() if value is not None}
-        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in item.items())
-        for name in tool["ARTICLES"]:
-            (tmp_path / f"{name}.toml").write_text(f'title = "T"\nsource = "S"\n[[item]]\n{lines}', encoding="utf-8")
-        return tool[function](tmp_path)
-
-    return read
-
-
 def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
     tool = articles_tool()
     said = {
@@ -308,12 +287,15 @@ def test_the_workflow_runs_the_nightly_profile_each_night() -> None:
     assert [step for job in nightly for step in job["steps"] if step.get("run", "").startswith("pytest")]
 
 
-def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> None:
-    """The code cites 3.2.4 of the first article; the only item is of another section."""
-    with pytest.raises(
-        SystemExit, match=r"no item stands for .*rendezvous-engine 3\.2\.4, cited by \[\w+/\w+\.\w+\]\("
-    ):
-        articles("page", section="1.1")
+@needs_clone
+def test_a_citation_without_an_item_is_found(tmp_path: Path) -> None:
+    """The code cites 3.2.4 of the first article; the only item of each article is of another section."""
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in PLACED.items())
+    for name in articles_tool()["ARTICLES"]:
+        (tmp_path / f"{name}.toml").write_text(f'title = "T"\nsource = "S"\n[[item]]\n{lines}', encoding="utf-8")
+    said = r"no item stands for .*rendezvous-engine 3\.2\.4, cited by \[\w+/\w+\.\w+\]\("
+    with pytest.raises(SystemExit, match=said):
+        articles_tool()["page"](tmp_path)
 
 
 # ---- the searches that take minutes
@@ -323,21 +305,13 @@ SECONDS_OF_LARGER = 3_600
 TOOL = CHECKOUT / "docs" / "larger.py"
 
 
-def digest(run: Run) -> dict[str, str]:
-    found: dict[str, str] = runpy.run_path(str(TOOL))["digest"](run)
-    return found
-
-
-def known() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((TOOL.parent / "larger.json").read_text(encoding="utf-8"))
-    return found
-
-
 @needs_clone
 @pytest.mark.parametrize("number", range(len(LARGER)))
 def test_a_larger_search_is_of_the_system_of_today(number: int) -> None:
-    run, found = LARGER[number], known()[number]
+    run = LARGER[number]
+    found = json.loads((TOOL.parent / "larger.json").read_text(encoding="utf-8"))[number]
     assert found["label"] == run.build().label
+    digest = runpy.run_path(str(TOOL))["digest"]
     assert found["digest"] == digest(run), "the model has changed: run python docs/larger.py"
     assert {each["status"] for each in found["properties"]} == {"holds"}
 

@@ -63,15 +63,15 @@ def in_header(text: str, name: str) -> tuple[set[str], dict[str, str]]:
     return set(re.findall(r"(\w+)\s*$", begin[2].strip())), members
 
 
-def unlike_torch(structure: Structure, root: Path = INSTALLED) -> list[str]:
-    """The classes of a structure that differ from torch's sources or headers below the folder, and the differences."""
+def unlike_torch(structure: Structure) -> list[str]:
+    """The classes of a structure that differ from torch's sources or headers, and the differences."""
     wrong = []
     for shape in structure.torch:
         if shape.file.endswith(".h"):
-            bases, found = in_header((root / "include" / "torch" / shape.file).read_text("utf-8"), shape.name)
+            bases, found = in_header((INSTALLED / "include" / "torch" / shape.file).read_text("utf-8"), shape.name)
             found = {name: kind for name, kind in found.items() if name in shape.attributes}
         else:
-            tree = ast.parse((root / "distributed" / shape.file).read_text("utf-8"))
+            tree = ast.parse((INSTALLED / "distributed" / shape.file).read_text("utf-8"))
             node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == shape.name)
             begins = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
             bases, found = {drawing._last(base) for base in node.bases}, dict(drawing._attributes(node, begins))
