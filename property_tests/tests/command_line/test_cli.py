@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -229,13 +227,3 @@ def test_no_control_character_of_a_text_reaches_the_terminal(said: Command) -> N
     out = says(said, Exit.OK, "explain", "--message", "Socket Timeout\x1b[2J\x07\x1b]0;x\x07\x9b31m \u202e\x00verdict")
     assert all(c == "\n" or c.isprintable() for c in out), out
     assert "\\x07" in out and "\\u202e" in out
-
-
-def test_it_works_without_torch() -> None:
-    program = "import sys; sys.modules['torch'] = None\nfrom trystate.__main__ import main\nsys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "explain", "--message", "Socket Timeout"], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (Exit.OK, "")
-    assert "S14 frozen-server" in done.stdout

@@ -107,6 +107,11 @@ def test_a_record_is_explained_where_there_is_no_torch(name: str, job: Path) -> 
     assert found.returncode == (name == "torch-R1")
 
 
+def test_a_message_is_explained_where_there_is_no_torch() -> None:
+    found = subprocess.run([*WITHOUT_TORCH, "explain", "--message", "Socket Timeout"], capture_output=True, text=True)
+    assert (found.returncode, found.stderr, "S14 frozen-server" in found.stdout) == (Exit.OK, "", True)
+
+
 def test_a_store_and_its_proxy_are_served_where_there_is_no_torch(job: Path) -> None:
     for argv in (("serve",), ("proxy", "--to", "127.0.0.1:1", "--record", str(job))):
         command = [*WITHOUT_TORCH, "store", *argv, "--port", "0"]

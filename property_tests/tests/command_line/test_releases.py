@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
+import runpy
 import tempfile
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,35 +133,28 @@ TOOL = Path(__file__).resolve().parents[3] / "tools" / "releases.py"
 IS_CLONE = pytest.mark.skipif(not TOOL.is_file(), reason="needs a clone: a wheel holds packages only")
 
 
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("tools_releases", TOOL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+@cache
+def tool() -> Any:
+    return SimpleNamespace(**runpy.run_path(str(TOOL)))
 
 
 @IS_CLONE
-def test_the_page_is_what_the_results_and_the_table_say(tool: Any) -> None:
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(tool.Kept(tool.RESULTS).all)
+def test_the_page_is_what_the_results_and_the_table_say() -> None:
+    assert tool().PAGE.read_text(encoding="utf-8") == tool().page(tool().Kept(tool().RESULTS).all)
 
 
 @IS_CLONE
-def test_an_environment_is_removed_unless_it_is_kept(
-    tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_environment_is_removed_unless_it_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     for keep in (False, True):
-        with tool.environment(releases.OLDEST, None, keep) as place:
+        with tool().environment(releases.OLDEST, None, keep) as place:
             place.folder.mkdir()
         assert place.folder.exists() is keep
 
 
 @IS_CLONE
-def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tool: Any, tmp_path: Path) -> None:
-    code, said = tool.Place(releases.OLDEST, tmp_path).run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    code, said = tool().Place(releases.OLDEST, tmp_path).run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
     assert (code, said) == (124, "not done after 0.3 s")
 
 

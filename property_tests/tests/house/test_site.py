@@ -6,12 +6,12 @@ The gate builds the whole site (`.ci/run`), which takes half a minute; here the 
 from __future__ import annotations
 
 import base64
-import importlib.util
 import re
+import runpy
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,12 +30,8 @@ pytestmark = pytest.mark.skipif(not (CHECKOUT / "mkdocs.yml").is_file(), reason=
 
 
 @cache
-def website() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("website", DOCS / "website.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def website() -> Any:
+    return SimpleNamespace(**runpy.run_path(str(DOCS / "website.py")))
 
 
 def settings(**changed: Any) -> Any:
@@ -116,9 +112,9 @@ def test_a_citation_is_read_in_each_form(
 ) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "some.py").write_text(program, encoding="utf-8")
-    monkeypatch.setattr(website(), "ROOT", tmp_path)
-    found = website().citations.__wrapped__()
-    assert found == {cite: frozenset({"[model/some.c](../model/some.py)"}) for cite in cited}
+    read = website().citations.__wrapped__
+    monkeypatch.setitem(read.__globals__, "ROOT", tmp_path)
+    assert read() == {cite: frozenset({"[model/some.c](../model/some.py)"}) for cite in cited}
 
 
 def test_the_reference_of_the_language_has_every_name_once() -> None:
