@@ -6,6 +6,7 @@ be an error in a user's program.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import runpy
 import subprocess
@@ -53,7 +54,7 @@ def test_importing_a_public_module_loads_no_heavy_package() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
-    module = sys.modules[name] if name in sys.modules else getattr(trystate, name.partition(".")[2])
+    module = importlib.import_module(name)
     assert module.__doc__
     assert {*module.__all__} <= {*dir(module)}
     assert [n for n in module.__all__ if getattr(module, n, None) is None] == []
@@ -69,7 +70,7 @@ INTERNAL = {"Agent.caused_by", "Agent.connect", "Agent.transmit", "Agent.wait"}
 
 def public_functions(name: str) -> Iterator[tuple[str, FunctionType]]:
     """The functions, constructors and methods of a public module, without the steps of systems, with their names."""
-    module = sys.modules[name] if name in sys.modules else getattr(trystate, name.partition(".")[2])
+    module = importlib.import_module(name)
     for public in sorted({*module.__all__} - WHOLE):
         value = getattr(module, public)
         if isinstance(value, FunctionType):
@@ -94,9 +95,9 @@ def types_in(hint: Any) -> Iterator[type]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_each_class_of_a_public_signature_can_be_imported(name: str) -> None:
-    modules = [sys.modules.get(each) or getattr(trystate, each.partition(".")[2]) for each in MODULES]
-    names = {each: getattr(module, each) for module in (trystate, *modules) for each in module.__all__}
-    public = {id(getattr(module, each)) for module in (trystate, *modules) for each in module.__all__}
+    modules = [trystate, *map(importlib.import_module, MODULES)]
+    names = {each: getattr(module, each) for module in modules for each in module.__all__}
+    public = {id(getattr(module, each)) for module in modules for each in module.__all__}
     lacking = set()
     for where, function in public_functions(name):
         within = {**names, **inspect.unwrap(function).__globals__}  # some modules import names for type checkers only
