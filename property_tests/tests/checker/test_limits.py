@@ -19,7 +19,7 @@ from trystate.property_tests.support.systems.lock import Waltz
 LIMITS = [
     (Limits(memory_bytes=1), "MiB (limit 0 MiB; raise it with --max-memory)"),
     (Limits(seconds=0.0), "s (limit 0 s; raise it with --max-seconds)"),
-    (Limits(states=200), "states (limit 200; raise it with --max-states)"),  # of engines that hold each state
+    (Limits(states=200), "states (limit 200; raise it with --max-states)"),  # only for engines that hold each state
 ]
 
 

@@ -185,15 +185,16 @@ def test_the_limits_that_are_shown_are_the_servers() -> None:
     assert shown == dataclasses.asdict(Limits())
 
 
+def own(module: ModuleType) -> list[Any]:
+    """The classes that a module defines."""
+    return [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+
+
 @needs_clone
 @pytest.mark.parametrize(("page", "module"), [("store-use.md", errors), ("autograd.md", autograd_errors)])
 def test_every_error_is_explained(page: str, module: ModuleType) -> None:
     text = (CHECKOUT / "docs" / page).read_text(encoding="utf-8")
-    names = [
-        name for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
-    ]
-    assert names
-    assert [name for name in names if f"`{name}`" not in text] == []
+    assert own(module) and [kind for kind in own(module) if f"`{kind.__name__}`" not in text] == []
 
 
 RAISED = (agent_launch, agent_local, agent_watchdog, rendezvous_errors)
@@ -203,12 +204,7 @@ FOR_PROGRAMS = {"RendezvousError", "Interrupted"}  # the base class, and an erro
 @needs_clone
 def test_every_error_of_an_operator_names_its_section_of_the_page() -> None:
     sections = anchors(CHECKOUT / "docs" / "troubleshooting.md")
-    raised = {
-        kind
-        for module in RAISED
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, TrystateError) and kind.__module__ == module.__name__
-    }
+    raised = {kind for module in RAISED for kind in own(module) if issubclass(kind, TrystateError)}
     assert len(raised) > 8
     for kind in raised:
         if kind.__name__ not in FOR_PROGRAMS:

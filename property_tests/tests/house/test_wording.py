@@ -1,6 +1,6 @@
 """Kinds of wording that no text may have: comments, docstrings, texts that are shown, Markdown, and names of tests.
 
-Rule: a kind has a pattern, a cure, and an example that the pattern must find. A place that is right nevertheless is in
+Rule: a kind has a pattern and a cure. A place that is right nevertheless is in
 wording.toml, with its reason. Names in backquotes and generated pages, which quote other texts, are not searched.
 """
 
@@ -21,40 +21,27 @@ import pytest
 
 from .test_house import CHECKOUT, files, parsed
 
-
-class Kind(NamedTuple):
-    """A kind of wording: its pattern, its cure, and a text that has it."""
-
-    pattern: str
-    cure: str
-    example: str
-
-
 # fmt: off
-KINDS = {
-    "genitive": Kind(r"\b(that|those|the ones?) of\b|\bof (which|whom)\b", "repeat the noun", "not those of one"),
-    "negation": Kind(
-        r"(?<!there )\b(is|are|was|were) (no|(?-i:none))\b(?! (more|longer|less))",
-        "is not a", "A pause is no failure."),
-    "speech": Kind(
+KINDS = {  # a kind of wording -> its pattern, and its cure
+    "genitive": (r"\b(that|those|the ones?) of\b|\bof (which|whom)\b", "repeat the noun"),
+    "negation": (r"(?<!there )\b(is|are|was|were) (no|(?-i:none))\b(?! (more|longer|less))", "is not a"),
+    "speech": (
         r"\b(told|tells?|said|hears?|heard|ask(s|ed)?(?!\()|knows?)\b|"
         r"\bsays?\b(?! (that|so|how|why|when|which|what|where)\b)",
-        "data is sent, received, returned or recorded", "The node is told of the round."),
-    "comment": Kind(r"^#:? *(of|in|by|for|as|at)\s", "begin with a noun or a verb", "# of the last join"),
-    "quantity": Kind(r"\b(so many|so long|at most so)\b", "name the quantity", "It waits for so long."),
-    "result": Kind(r"\bso that\b", "so", "The file is closed, so that no reader waits."),
-    "motion": Kind(
+        "data is sent, received, returned or recorded"),
+    "comment": (r"^#:? *(of|in|by|for|as|at)\s", "begin with a noun or a verb"),
+    "quantity": (r"\b(so many|so long|at most so)\b", "name the quantity"),
+    "result": (r"\bso that\b", "so"),
+    "motion": (
         r"\b(goes on|go on|going on|beside|anew|in vain|all the same|(is|are) gone|stands(?! (by|for))|lies)\b",
-        "continues, next to, again, without success, exists, is", "The search goes on."),
-    "person": Kind(
-        r"\b(nobody|somebody|everybody|whoever|anybody|no one|someone)\b",
-        "name the node, the worker or the thread", "Somebody waits."),
-    "failures": Kind(r"\bthings (can )?go wrong\b", "a list: Failures:", "Three things can go wrong."),
-    "order": Kind(
+        "continues, next to, again, without success, exists, is"),
+    "person": (
+        r"\b(nobody|somebody|everybody|whoever|anybody|no one|someone)\b", "name the node, the worker or the thread"),
+    "failures": (r"\bthings (can )?go wrong\b", "a list: Failures:"),
+    "order": (
         r"\ban? \w+ of (its|their) own\b|\b(in the place of|from begin to end|to the last byte)\b",
-        "its own, instead of, from start to end", "It has a thread of its own."),
-    "test": Kind(
-        r"^test_(what|who|whoever)_|^test_.{66}", "a subject, and at most 70 characters", "test_who_waits_returns"),
+        "its own, instead of, from start to end"),
+    "test": (r"^test_(what|who|whoever)_|^test_.{66}", "a subject, and at most 70 characters"),
 }
 # fmt: on
 GENERATED = re.compile(
@@ -112,13 +99,13 @@ def texts() -> list[Text]:
     return [text for path in paths for text in of_file(path)]
 
 
-def places(kind: Kind, found: list[Text]) -> Iterator[Text]:
-    """The texts in which a place of this kind begins; it may end on the next line."""
+def places(pattern: str, found: list[Text]) -> Iterator[Text]:
+    """The texts in which a place of this pattern begins; it may end on the next line."""
     plain = [re.sub(r"`[^`]*`|\b[A-Z]{3,}\b", "", text.text).strip() for text in found]
     for k, text in enumerate(found):
         continues = found[k + 1 : k + 2] and found[k + 1][:2] == (text.path, text.number + 1)
         whole = f"{plain[k]} {plain[k + 1]}" if continues else plain[k]
-        if any(at.start() < len(plain[k]) for at in re.finditer(kind.pattern, whole, re.IGNORECASE)):
+        if any(at.start() < len(plain[k]) for at in re.finditer(pattern, whole, re.IGNORECASE)):
             yield text
 
 
@@ -128,7 +115,8 @@ def test_no_text_has_a_kind_of_wording_but_the_exceptions(kind: str) -> None:
     assert sum(map(len, listed.values())) < EXCEPTIONS_MAX and all(e["why"] for es in listed.values() for e in es)
     assert listed.keys() <= KINDS.keys()
     allowed = listed.get(kind, [])
-    refused = places(KINDS[kind], texts())
+    pattern, cure = KINDS[kind]
+    refused = places(pattern, texts())
     found = {t: [e for e in allowed if e["file"] == t.path and e["text"] in t.text] for t in refused}
-    assert [f"{t.path}:{t.number}: {t.text}" for t, by in found.items() if not by] == [], KINDS[kind].cure
+    assert [f"{t.path}:{t.number}: {t.text}" for t, by in found.items() if not by] == [], cure
     assert [e for e in allowed if all(e not in by for by in found.values())] == [], "no text has these any more"

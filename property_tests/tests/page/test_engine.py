@@ -86,7 +86,7 @@ def test_states_steps_guards_and_properties_are_those_of_the_reference(engine: P
 
 def test_trees_are_written_as_python_writes_them(engine: Path) -> None:
     data = pairs()[0].data
-    wanted: list[list[tuple[int, str]]] = []  # of each system, the number of a tree, and its text
+    wanted: list[list[tuple[int, str]]] = []  # the number of each tree, and its text, one list for a system
     for pair in pairs():
         wanted.append([])
         steps = {t.name: (*t.conditions, *t.effects.values()) for t in pair.system.transitions}
