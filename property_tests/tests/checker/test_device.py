@@ -44,12 +44,12 @@ on_each_device = pytest.mark.parametrize("name", DEVICES)
 
 
 @contextmanager
-def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.MonkeyPatch]:
-    """Chunks of `chunk` states, `chunks` times larger on a device, which searches levels of `level` states or more."""
+def tiny(chunks: int = 3) -> Iterator[pytest.MonkeyPatch]:
+    """Chunks of three states, `chunks` times larger on a device, which searches each level."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit, "CHUNK", chunk)
+        patch.setattr(explicit, "CHUNK", 3)
         patch.setattr(visited, "PENDING_MIN", 8)
-        patch.setattr(device, "LEVEL_MIN", level)
+        patch.setattr(device, "LEVEL_MIN", 1)
         patch.setattr(TensorLayout, "chunks", property(lambda layout: chunks))
         yield patch
 

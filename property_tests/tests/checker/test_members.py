@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -55,15 +55,6 @@ def release(self, s, node): 'The owner has done its work.'; s.when(s.owner == no
 
 
 @contextmanager
-def one_by_one() -> Iterator[None]:
-    """Each step is taken by itself, and no successor is dropped before a sort."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit, "SMALL", -1)
-        patch.setattr(visited, "RECENT_RUN", 0)
-        yield
-
-
-@contextmanager
 def crowded() -> Iterator[None]:
     """Tables of two to eight recent states, which are used for every chunk."""
     with pytest.MonkeyPatch.context() as patch:
@@ -72,18 +63,16 @@ def crowded() -> Iterator[None]:
         yield
 
 
-def assert_same(of: Callable[[], System]) -> None:
-    with one_by_one():
-        expected = answers(of(), 1)
-    with crowded():
-        assert answers(of(), 1) == expected
-
-
 @given(declarations(symmetric=True) | declarations(), st.sampled_from((61, 5)))
 @settings(max_examples=examples(30))
 def test_the_steps_of_members_of_random_systems_are_the_same_together(declared: Declaration, bits: int) -> None:
     with narrow(lambda: system(declared, members=3), bits):
-        assert_same(lambda: system(declared, members=3))
+        with pytest.MonkeyPatch.context() as patch:  # each step by itself, and no successor dropped before a sort
+            patch.setattr(explicit, "SMALL", -1)
+            patch.setattr(visited, "RECENT_RUN", 0)
+            expected = answers(system(declared, members=3), 1)
+        with crowded():
+            assert answers(system(declared, members=3), 1) == expected
 
 
 def test_only_steps_that_do_not_distinguish_members_are_taken_together() -> None:

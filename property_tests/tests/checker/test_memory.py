@@ -82,14 +82,6 @@ def test_by_default_a_search_stops_before_the_memory_of_its_process_ends(tmp_pat
 # ---- the memory left on this machine
 
 
-def tree(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
 MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemAvailable:   8000 kB\n"}
 VERSION_2 = {
     "proc/self/cgroup": "0::/job/step\n",
@@ -117,7 +109,10 @@ VERSION_1 = {
     ],
 )
 def test_the_memory_left_is_the_least_that_any_limit_leaves(tmp_path: Path, files: dict[str, str], left: int) -> None:
-    assert memory.available_bytes(tree(tmp_path, files)) == left
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.available_bytes(tmp_path) == left
 
 
 def test_without_proc_it_is_the_memory_of_the_machine(tmp_path: Path) -> None:

@@ -256,32 +256,27 @@ def test_files_that_are_damaged_are_never_read_as_states(tmp_path: Path) -> None
 
 
 def test_a_directory_of_another_search_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    def ask(**changed: Any) -> None:
-        given_: dict[str, Any] = {"of": Ring(node=2), **changed}
-        kept(given_.pop("of"), tmp_path, **given_)
-
     with small(chunk=1 << 15, block=1 << 15):
-        ask(limits=replace(MANY, states=300))
+        kept(Ring(node=2), tmp_path, limits=replace(MANY, states=300))
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        for changed, part in (
-            ({"of": Ring(node=3)}, "system"),
-            ({"of": Ring(node=2, faults=["loss"])}, "system"),
-            ({"of": Ring(node=2, faults={"loss": 2})}, "system"),
-            ({"of": TwoPhaseCommit(rm=3)}, "system"),
-            ({"of": altered("Ring", Ring, "grow", "s.thirst[node] < 1", "s.thirst[node] < 0")(node=2)}, "declaration"),
+        for of, part in (
+            (Ring(node=3), "system"),
+            (Ring(node=2, faults=["loss"]), "system"),
+            (TwoPhaseCommit(rm=3), "system"),
+            (altered("Ring", Ring, "grow", "s.thirst[node] < 1", "s.thirst[node] < 0")(node=2), "declaration"),
         ):
             with pytest.raises(UsageError, match=f"has a search with another {part} .*it was left as it was"):
-                ask(**changed)
+                kept(of, tmp_path)
         with (
             pytest.MonkeyPatch.context() as patch,
             pytest.raises(UsageError, match=r"another release \(.* instead of 0\)"),
         ):
             patch.setattr(spill, "__version__", "0")
-            ask()
+            kept(Ring(node=2), tmp_path)
         with Spill(str(tmp_path), 0) as place, pytest.raises(UsageError, match="another set of properties"):
             check(Ring(node=2), limits=MANY, storage=place, properties=("full_trust",))
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-        ask()
+        kept(Ring(node=2), tmp_path)
 
 
 @pytest.mark.parametrize("there", ["", "kept", "kept/thesis.tex"])

@@ -77,10 +77,7 @@ def losses(draw: st.DrawFn) -> tuple[int, int, dict[int, list[Exception]]]:
 @settings(max_examples=examples(40))
 @given(losses())
 def test_each_result_comes_once_whatever_is_lost(case: tuple[int, int, dict[int, list[Exception]]]) -> None:
-    results_come_once(*case)
-
-
-def results_come_once(size: int, seed: int, gone: dict[int, list[Exception]]) -> None:
+    size, seed, gone = case
     with doubled(seed=seed, losses=gone) as double:
         found = done(double, size)
     with Processes(squares(0, size), 1) as processes:
