@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], 
 
 def report(folder: Path = Path("trystate-report")) -> Any:
     return json.loads((folder / "report.json").read_text())
+
+
+def written(folder: Path = Path("trystate-report"), *apart: str) -> dict[str, str]:
+    """Each file of a report, without seconds, bytes and these fields, and without the text of its pages."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    fields = re.compile(rf'\b[\d.]+ s\b|"({"|".join(("seconds", "bytes_per_state", *apart))})": ("[^"]*"|[\d.]+)')
+    return {name: "" if path.suffix == ".md" else fields.sub("", path.read_text()) for name, path in files.items()}
 
 
 def says(run: Command, code: int, *argv: object) -> str:
