@@ -15,18 +15,16 @@ SECONDS = 600.0  # limit of one proof, on a busy machine
 
 
 def proved(
-    system: System, only: Iterable[str] = (), effort: int = 2_000_000, lemmas: Any = None, stop: bool = False
+    system: System, only: Iterable[str] = (), effort: int = 2_000_000, lemmas: Any = None, **options: Any
 ) -> Proof:
     """The proof of a system, or of some properties with the others assumed."""
     names = lemma_names(lemmas) if lemmas is not None else frozenset[str]()
-    return Prover(system, names, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, stop=stop).prove()
+    return Prover(system, names, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, **options).prove()
 
 
 def kept(system: System, steps: Iterable[str], only: Iterable[str] = (), *, effort: int, stop: bool = False) -> Proof:
     """Whether these steps keep each property, with the whole invariant assumed."""
-    return Prover(
-        system, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, steps=steps, stop=stop
-    ).prove()
+    return proved(system, only, effort, steps=steps, stop=stop)
 
 
 def changed(system: System, right: System) -> list[str]:

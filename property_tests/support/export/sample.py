@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 from trystate.model.language import *
 
-
-class Hue(enum.Enum):
-    """Three values: two bits are not full."""
-
-    RED = "red"
-    GREEN = "green"
-    BLUE = "blue"
+from ..systems.random_systems import Hue
 
 
 class Sample(System):

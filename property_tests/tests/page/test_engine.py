@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Callable
 from functools import cache
@@ -35,6 +34,7 @@ from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.recorded import kept, parsed, unpacked
+from trystate.property_tests.support.systems.random_systems import Hue
 from trystate.report.json import trace
 from trystate.report.walked import Watched, walked
 from trystate.search import plans
@@ -260,18 +260,13 @@ def test_a_derived_column_is_computed_or_refused_with_the_place(engine: Path) ->
         assert told.startswith(wanted)
 
 
-class Colour(enum.Enum):
-    RED = "the first"
-    BLUE = "the second"
-
-
 class Purses(System, deadlock=False):
     """Two persons give each other coins."""
 
     person = index(2)
     coins = integer(0, 3, per=person, initial=lambda person: 3 if person == 0 else 0)
     last = one_of(person, optional=True)
-    colour = choice(Colour, initial=Colour.RED)
+    colour = choice(Hue, initial=Hue.RED)
 
     @derived
     def total(self, s: Any) -> Any:
@@ -291,7 +286,7 @@ class Purses(System, deadlock=False):
     @derived
     def other_colour(self, s: Any) -> Any:
         """The colour that is not shown."""
-        return ite(s.colour == Colour.RED, Colour.BLUE, Colour.RED)
+        return ite(s.colour == Hue.RED, Hue.BLUE, Hue.RED)
 
     @transition()
     def give(self, s: Any, person: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 import pytest
@@ -16,21 +15,16 @@ from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.random_systems import Hue
 
 S = SymbolicState
-
-
-class Colour(enum.Enum):
-    RED = enum.auto()
-    BLUE = enum.auto()
-    GREEN = enum.auto()
 
 
 class Painters(System):
     """Each node is painted once, by a step that chooses how."""
 
     node = index(2)
-    colour = choice(Colour, per="node")
+    colour = choice(Hue, per="node")
     wet = flag(per="node")
     amount = integer(0, 7, per="node")
     last = integer(0, 7)
@@ -38,7 +32,7 @@ class Painters(System):
     @transition()
     def paint(self, s: S, node: Expr) -> None:
         """A node gets one of two colours and an amount, and the other node of the choice dries."""
-        amount, colour, other = s.choose(range(4)), s.choose((Colour.RED, Colour.BLUE)), s.choose(s.node)
+        amount, colour, other = s.choose(range(4)), s.choose((Hue.RED, Hue.BLUE)), s.choose(s.node)
         s.when(s.amount[node] == 0, amount > 0, other != node)
         s.colour[node], s.amount[node], s.last = colour, amount, amount
         s.wet[node], s.wet[other] = s.choose(bool), False
@@ -46,8 +40,8 @@ class Painters(System):
     @transition()
     def mix(self, s: S, node: Expr) -> None:
         """A pair of a colour and an amount is chosen."""
-        colour, amount = s.choose(((Colour.RED, 5), (Colour.BLUE, 2)))
-        s.when(s.amount[node] > 0, s.colour[node] != Colour.GREEN)
+        colour, amount = s.choose(((Hue.RED, 5), (Hue.BLUE, 2)))
+        s.when(s.amount[node] > 0, s.colour[node] != Hue.GREEN)
         s.colour[node], s.last = colour, amount
 
     @transition()
@@ -58,7 +52,7 @@ class Painters(System):
     @always()
     def nothing_is_green(self, s: S) -> Any:
         """No node is green."""
-        return s.colour.count(Colour.GREEN) == 0
+        return s.colour.count(Hue.GREEN) == 0
 
     @always()
     def amounts_are_small(self, s: S) -> Any:
@@ -73,7 +67,7 @@ class Painters(System):
     @always()
     def nothing_is_blue(self, s: S) -> Any:
         """False: no node is blue."""
-        return ~s.colour.any(Colour.BLUE)
+        return ~s.colour.any(Hue.BLUE)
 
     @always()
     def amounts_are_tiny(self, s: S) -> Any:

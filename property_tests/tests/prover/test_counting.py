@@ -1,6 +1,5 @@
 """The laws of counting and the translation of trees: the assertions for the solver are true of finite states."""
 
-import enum
 from random import Random
 from types import MappingProxyType
 
@@ -25,6 +24,7 @@ from trystate.property_tests.support.finite_sets import Finite, Values, random_s
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import proved
+from trystate.property_tests.support.systems.random_systems import Hue
 
 STEPS = ("expel", "replace_round", "drain", "withdraw", "finish", "mark_complete", "add_to_participants")
 PROPERTIES = ("seats_are_kept", "ranks_are_dense", "the_first_is_master", "agree_on_world", "ranks_are_ordered")
@@ -32,14 +32,6 @@ STEPS_OF_WAITS = ("set_key", "answer_get", "take_wait", "take_get_in_one", "time
 STEPS_OF_AGENTS = ("expel", "exit_round", "withdraw")
 S = SymbolicState
 STATES, LAWS = (300, 40) if NIGHTLY else (12, 8)  # states, and checked laws of each
-
-
-class Colour(enum.Enum):
-    """The colour of a node."""
-
-    FIRST = "first"
-    SECOND = "second"
-    THIRD = "third"
 
 
 class Loads(System):
@@ -51,7 +43,7 @@ class Loads(System):
     debt = integer(0 - most, most, initial=0, per="node")
     total = integer(0, "most")
     up = flag(per="node")
-    kind = choice(Colour, per="node")
+    kind = choice(Hue, per="node")
 
     @transition()
     def take(self, s: S, node: Expr) -> None:
@@ -71,7 +63,7 @@ class Loads(System):
     def turn(self, s: S, node: Expr) -> None:
         """A node changes."""
         s.up[node] = ~s.up[node]
-        s.kind[node] = ite(s.kind[node] == Colour.THIRD, Colour.FIRST, Colour.THIRD)
+        s.kind[node] = ite(s.kind[node] == Hue.BLUE, Hue.RED, Hue.BLUE)
 
     @sometimes()
     def it_is_full(self, s: S) -> Condition:
@@ -102,7 +94,7 @@ class Loads(System):
     @always(witness="it_is_full")
     def a_sum_is_that_over_each_kind(self, s: S) -> Condition:
         """True."""
-        return sum_([self.of(s, kind) for kind in Colour]) == s.total
+        return sum_([self.of(s, kind) for kind in Hue]) == s.total
 
     @always(witness="it_is_full")
     def the_others_have_the_rest(self, s: S) -> Condition:
@@ -112,14 +104,14 @@ class Loads(System):
     @always(witness="it_is_full")
     def not_of_one_kind(self, s: S) -> Condition:
         """False."""
-        return self.of(s, Colour.THIRD) < self.most
+        return self.of(s, Hue.BLUE) < self.most
 
     @always(witness="it_is_full")
     def not_of_those_that_are_down(self, s: S) -> Condition:
         """False."""
-        return sum_(ite(~s.up[j] & (s.kind[j] == Colour.FIRST), s.debt[j], 0) for j in s.node) == 0
+        return sum_(ite(~s.up[j] & (s.kind[j] == Hue.RED), s.debt[j], 0) for j in s.node) == 0
 
-    def of(self, s: S, kind: Colour) -> Condition:
+    def of(self, s: S, kind: Hue) -> Condition:
         return sum_(ite(s.kind[j] == kind, s.load[j], 0) for j in s.node)
 
 
