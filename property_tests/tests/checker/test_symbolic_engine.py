@@ -139,7 +139,8 @@ def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
 def test_without_cudd_the_answers_are_the_same_and_the_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "dd.cudd")
     kernel = Kernel(TwoPhaseCommit(rm=2))
-    plain, symbolic = (made(kernel, Limits()).explore(asked(kernel)) for made in (ReferenceEngine, SymbolicEngine))
+    plain = ReferenceEngine(kernel, UNLIMITED).explore(asked(kernel))
+    symbolic = SymbolicEngine(kernel, UNLIMITED).explore(asked(kernel))
     assert "without CUDD" in symbolic.engine
     assert (symbolic.distinct, symbolic.edges, symbolic.depth) == (plain.distinct, plain.edges, plain.depth)
     assert symbolic.found.keys() == plain.found.keys()
