@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -26,19 +26,23 @@ from trystate.search.cores import Cores
 
 
 @contextmanager
-def tiny(chunk: int = 3) -> Iterator[None]:
+def patched(*values: tuple[Any, str, Any]) -> Iterator[pytest.MonkeyPatch]:
+    """Attributes, each of a module or a class, have other values."""
+    with pytest.MonkeyPatch.context() as patch:
+        for value in values:
+            patch.setattr(*value)
+        yield patch
+
+
+def tiny(chunk: int = 3) -> AbstractContextManager[pytest.MonkeyPatch]:
     """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors.
 
     A group of terms has two.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit, "CHUNK", chunk)
-        patch.setattr(vectorise, "TERMS_MAX", 2)
-        patch.setattr(visited, "PENDING_MIN", 8)
-        patch.setattr(workers, "RANGE_MIN", 2)
-        patch.setattr(cores, "SLOT_BYTES", 1 << 16)
-        patch.setattr(cores, "ANSWER_SECONDS", 10.0)
-        yield
+    return patched(
+        (explicit, "CHUNK", chunk), (vectorise, "TERMS_MAX", 2), (visited, "PENDING_MIN", 8),
+        (workers, "RANGE_MIN", 2), (cores, "SLOT_BYTES", 1 << 16), (cores, "ANSWER_SECONDS", 10.0),
+    )  # fmt: skip
 
 
 def answers(of: System, workers: int | Workers, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
@@ -55,34 +59,25 @@ def answers(of: System, workers: int | Workers, limits: Limits = MANY, **options
 @contextmanager
 def narrow(of: Callable[[], System], bits: int = 5) -> Iterator[int]:
     """Words of `bits` bits, or as wide as the widest cell. Yields the number of words."""
-    with pytest.MonkeyPatch.context() as patch:
-        kernel = Kernel(of())
-        patch.setattr(
-            packing, "WORD_BITS", max([p.bits for p in Layout(kernel.cells, kernel.constant_cells).places] + [bits])
-        )
+    kernel = Kernel(of())
+    widest = max(place.bits for place in Layout(kernel.cells, kernel.constant_cells).places)
+    with patched((packing, "WORD_BITS", max(widest, bits))):
         yield Layout(kernel.cells, kernel.constant_cells).words
 
 
-@contextmanager
-def coded(bits: int) -> Iterator[None]:
+def coded(bits: int) -> AbstractContextManager[pytest.MonkeyPatch]:
     """Codes of `bits` bits from the first level on, in tables with many values to a slot.
 
     With 14 bits, two phase commit has two sets of codes one after the other, and then no codes.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visited, "CODED_MIN", 1)
-        patch.setattr(codes, "CODE_BITS", bits)
-        for name, value in (("SHARE", 0), ("RETRY", 2), ("SLOTS_MIN", 2), ("SPARSE", 1)):
-            patch.setattr(codes, name, value)
-        yield
+    values = {"CODE_BITS": bits, "SHARE": 0, "RETRY": 2, "SLOTS_MIN": 2, "SPARSE": 1}
+    return patched((visited, "CODED_MIN", 1), *((codes, name, value) for name, value in values.items()))
 
 
 @contextmanager
 def small(chunk: int = 3, block: int = 4, seconds: float = 0.0) -> Iterator[None]:
     """Tiny chunks, ranges and blocks; a search saves at each level."""
-    with tiny(chunk=chunk), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "BLOCK", block)
-        patch.setattr(spill, "SAVE_SECONDS", seconds)
+    with tiny(chunk), patched((storage, "BLOCK", block), (spill, "SAVE_SECONDS", seconds)):
         yield
 
 

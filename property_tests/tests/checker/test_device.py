@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +34,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import wide_declarations
 from trystate.property_tests.tests.checker.devices import DEVICES, on
-from trystate.property_tests.tests.checker.searches import answers
+from trystate.property_tests.tests.checker.searches import answers, patched
 from trystate.search import device
 from trystate.search.device import Device, TensorLayout
 from trystate.search.machine import SearchOptions
@@ -43,15 +42,11 @@ from trystate.search.machine import SearchOptions
 on_each_device = pytest.mark.parametrize("name", DEVICES)
 
 
-@contextmanager
-def tiny(chunks: int = 3) -> Iterator[pytest.MonkeyPatch]:
+def tiny(chunks: int = 3) -> AbstractContextManager[pytest.MonkeyPatch]:
     """Chunks of three states, `chunks` times larger on a device, which searches each level."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit, "CHUNK", 3)
-        patch.setattr(visited, "PENDING_MIN", 8)
-        patch.setattr(device, "LEVEL_MIN", 1)
-        patch.setattr(TensorLayout, "chunks", property(lambda layout: chunks))
-        yield patch
+    several = property(lambda layout: chunks)
+    return patched((explicit, "CHUNK", 3), (visited, "PENDING_MIN", 8), (device, "LEVEL_MIN", 1),
+                   (TensorLayout, "chunks", several))  # fmt: skip
 
 
 def assert_alike(of: System, limits: Limits = MANY) -> None:

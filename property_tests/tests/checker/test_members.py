@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.searches import answers, narrow
+from trystate.property_tests.tests.checker.searches import answers, narrow, patched
 
 # The members of one field have different constant values, and a step names a member.
 Uneven = declared(
@@ -54,22 +53,18 @@ def release(self, s, node): 'The owner has done its work.'; s.when(s.owner == no
 )
 
 
-@contextmanager
-def crowded() -> Iterator[None]:
+def crowded() -> AbstractContextManager[pytest.MonkeyPatch]:
     """Tables of two to eight recent states, which are used for every chunk."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("RECENT_MIN", 2), ("RECENT_MAX", 8), ("PIECE", 3), ("descents", len)):
-            patch.setattr(visited, name, value)
-        yield
+    values = {"RECENT_MIN": 2, "RECENT_MAX": 8, "PIECE": 3, "descents": len}
+    return patched(*((visited, name, value) for name, value in values.items()))
 
 
 @given(declarations(symmetric=True) | declarations(), st.sampled_from((61, 5)))
 @settings(max_examples=examples(30))
 def test_the_steps_of_members_of_random_systems_are_the_same_together(declared: Declaration, bits: int) -> None:
     with narrow(lambda: system(declared, members=3), bits):
-        with pytest.MonkeyPatch.context() as patch:  # each step by itself, and no successor dropped before a sort
-            patch.setattr(explicit, "SMALL", -1)
-            patch.setattr(visited, "RECENT_RUN", 0)
+        # Each step is taken by itself, and no successor is dropped before a sort.
+        with patched((explicit, "SMALL", -1), (visited, "RECENT_RUN", 0)):
             expected = answers(system(declared, members=3), 1)
         with crowded():
             assert answers(system(declared, members=3), 1) == expected

@@ -7,8 +7,8 @@ rounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -29,17 +29,13 @@ from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.searches import SYSTEMS
+from trystate.property_tests.tests.checker.searches import SYSTEMS, patched
 
 
-@contextmanager
-def tiny(chunk: int = 3, batch: int = 9) -> Iterator[None]:
+def tiny(chunk: int = 3, batch: int = 9) -> AbstractContextManager[pytest.MonkeyPatch]:
     """Chunks of `chunk` states, and rounds of `batch` successors."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (explicit, partitioned, paths):
-            patch.setattr(module, "CHUNK", chunk)
-        patch.setattr(partitioned, "BATCH", batch)
-        yield
+    modules = (explicit, partitioned, paths)
+    return patched((partitioned, "BATCH", batch), *((module, "CHUNK", chunk) for module in modules))
 
 
 def shared(make: Callable[[], System], limits: Limits = MANY) -> list[dict[str, Any]]:

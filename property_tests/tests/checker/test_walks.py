@@ -22,9 +22,10 @@ NUMBERED = {
     "scale-up-newcomer": 5, "scale-up-noticed": 9, "restart-with-newcomer": 7, "scale-down": 10,
     "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7, "fast-pass": 7, "set-and-callback": 4,
 }  # fmt: skip
+every_walk = pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@every_walk
 def test_each_step_of_a_walk_is_enabled_where_it_is_taken(walk: Walk) -> None:
     system = walk.run.build()
     path = walked(walk, system).path
@@ -32,14 +33,14 @@ def test_each_step_of_a_walk_is_enabled_where_it_is_taken(walk: Walk) -> None:
     assert len(path.steps) == len(walk.steps) == len(walk.notes)
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@every_walk
 def test_the_numbered_steps_of_the_source_are_in_the_walk_in_their_order(walk: Walk) -> None:
     firsts = [*dict.fromkeys([number for taken in walk.steps for number in taken.of])]
     branch = {"scale-down": [3, 4]}.get(walk.name, [])  # 3 and 4 happen when no restart is left
     assert firsts == [k for k in range(1, NUMBERED.get(walk.name, 0) + 1) if k not in branch]
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@every_walk
 def test_a_walk_without_one_of_its_steps_is_refused_or_another_run(walk: Walk) -> None:
     """No step of a walk is superfluous. A daemon that ends forgets everything, so its end is left out."""
     system = walk.run.build()
@@ -56,7 +57,7 @@ def test_a_walk_without_one_of_its_steps_is_refused_or_another_run(walk: Walk) -
             continue
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@every_walk
 def test_a_walk_ends_at_its_witness_and_not_before_its_last_steps(walk: Walk) -> None:
     """The drawn walks end at their witness. A walk that stops before its witness first holds is refused."""
     system = walk.run.build()

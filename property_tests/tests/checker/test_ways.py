@@ -32,7 +32,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker import searches
 from trystate.property_tests.tests.checker.devices import COMPILER, DEVICES, WITH_KERNELS, on
-from trystate.property_tests.tests.checker.searches import answers, coded, narrow, small
+from trystate.property_tests.tests.checker.searches import answers, coded, narrow, patched, small
 from trystate.search import device
 from trystate.search.cores import Cores
 from trystate.search.spill import Spill
@@ -67,8 +67,7 @@ def tensors(make: Make, limits: Limits, *, kernels: bool = False, **options: Any
 def kernels(make: Make, limits: Limits, **options: Any) -> Iterator[Any]:
     if COMPILER is None:
         pytest.skip("needs g++")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "STEPS_MAX", 5)
+    with patched((fused, "STEPS_MAX", 5)):
         yield from tensors(make, limits, kernels=True, **options)
 
 
@@ -92,9 +91,8 @@ SYSTEMS: dict[str, tuple[Make, dict[str, Any]]] = {
 def tiny(way: str, make: Make = ThreeWords) -> Iterator[None]:
     """Several ranks have the finds of one rank if a level is one chunk. Codes are for states of many words."""
     chunk, words = (1 << 15 if way == "ranks" else 16), narrow(make) if way == "codes" else nullcontext()
-    with searches.tiny(chunk), words, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "LEVEL_MIN", 4)
-        patch.setattr(device.TensorLayout, "chunks", property(lambda layout: 3))
+    larger = (device, "LEVEL_MIN", 4), (device.TensorLayout, "chunks", property(lambda layout: 3))
+    with searches.tiny(chunk), words, patched(*larger):
         yield
 
 
