@@ -57,7 +57,7 @@ class Graph:
             if origins:
                 self.origins[number], self.targets[number] = np.concatenate(origins), np.concatenate(targets)
         self._index()
-        self.tick = partial(tick, self.size, edges * EDGE_BYTES)  # in each loop below
+        self.tick = partial(tick, self.size, edges * EDGE_BYTES)  # called in each loop below
 
     def _index(self) -> None:
         """Index the edges by origin and by target."""

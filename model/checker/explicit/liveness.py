@@ -111,7 +111,7 @@ class Liveness:
         reason = self.clock.stop_reason(0, states + edge_bytes) or self.stop_reason()
         if reason:
             raise LimitReached(f"the search for liveness in the graph {reason}")
-        self.clock.show("building the graph", nodes, len(self.levels))
+        self.clock.show("deciding liveness", nodes, len(self.levels))
 
     def _where(self, expr: Expr, binding: Binding) -> Mask:
         """The states in which a condition holds."""

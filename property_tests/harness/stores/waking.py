@@ -273,7 +273,7 @@ class BarrierConformance(Suite):
             calls[1].result()
 
 
-ROUNDS, ROUNDS_MAX = 40, 2_000  # at least in each thread, and at most within `SECONDS`
+ROUNDS, ROUNDS_MAX = 40, 2_000  # the least in each thread, and the most within `SECONDS`
 SECONDS = 0.15  # duration of a race that has no number of rounds
 
 

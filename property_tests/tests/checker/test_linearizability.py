@@ -129,7 +129,7 @@ def test_a_search_that_grows_too_large_says_so() -> None:
         judge(history, store(), configurations_max=500)
 
 
-def test_what_is_decided_before_a_limit_is_not_thrown_away() -> None:
+def test_a_decision_before_a_limit_is_not_thrown_away() -> None:
     """The shortest prefix may need more configurations than the whole history, and another key more than both."""
     number: Any = Specification(0, lambda s, o: [(o[1], None)] if o[0] == "w" else [(s, s)], keys=lambda o: [o[-1]])
 
