@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.property_tests.adapters.jobs import Job
 from trystate.property_tests.support.agents import succeed
 

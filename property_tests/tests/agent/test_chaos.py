@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
 from trystate.property_tests.support.agents import dogs, succeed

@@ -6,10 +6,6 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from torch.distributed.elastic.agent.server.api import WorkerState
 
 from trystate.impl.agent import core

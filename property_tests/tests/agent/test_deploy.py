@@ -8,9 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from trystate.commands.run import configured

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from hypothesis import settings
 
 from trystate.impl.rendezvous import intents

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.__main__ import main
 from trystate.impl.agent import watchdog
 from trystate.impl.agent.signals import ECHO_SECONDS

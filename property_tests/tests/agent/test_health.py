@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.commands.run import configured
 from trystate.impl.agent import health
 from trystate.impl.agent.health import HealthCheck

@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerState
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 

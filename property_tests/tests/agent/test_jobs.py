@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually
 from trystate.property_tests.support.agents import succeed

@@ -13,9 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 
 from trystate.impl.agent import tail

@@ -8,9 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the function is torch's")
-
 from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
 
 from trystate.impl.agent.exchange import Exchange

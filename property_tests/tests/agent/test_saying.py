@@ -8,8 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.impl.agent.exchange import RoundOver
 from trystate.impl.agent.local import COUNTS, ElasticAgent
 from trystate.impl.rendezvous.engine import Standing

@@ -8,15 +8,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-
-from trystate.impl.torch_release import is_before
-
-pytest.importorskip("torch", reason="the loop is torch's")
-
 import torch.distributed.elastic.agent.server.api as api
 import torch.distributed.launcher.api as launcher
 from hypothesis import settings
 
+from trystate.impl.torch_release import is_before
 from trystate.model.agent import Edition
 from trystate.model.agent.examples import WALKS
 from trystate.model.checker.walks import Walk

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.property_tests.adapters.jobs import WORKER, Agent, overtaken
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.machines import Machine, two_machines

@@ -23,10 +23,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.property_tests.adapters.jobs import CONF, Job
 
 SAYS = """

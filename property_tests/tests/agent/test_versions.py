@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.impl.store import wire
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, be, eventually
 from trystate.store import TCPStore

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the agent is torch's")
-
 from trystate.impl.agent import cgroup, watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
 from trystate.impl.agent.watchdog import LeaseWatch, Process, look

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="it is about torch's autograd")
-
 from trystate.model.autograd.vocabulary import Part
 from trystate.model.errors import UsageError
 from trystate.monitor import passes

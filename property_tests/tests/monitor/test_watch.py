@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="a rendezvous is torch's")
-
-
 from trystate.__main__ import main
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State

@@ -11,8 +11,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
-pytest.importorskip("torch", reason="nodes are torch's")
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 
 from trystate.impl.rendezvous import hosting as runtime
