@@ -24,7 +24,7 @@ from trystate.model.rendezvous.vocabulary import Action
 from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.harness.checks import Check
-from trystate.property_tests.harness.paths import Replayed, replay_every_edge
+from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, by_verify, examples
 from trystate.property_tests.support.pinned import violated
@@ -97,45 +97,39 @@ TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 # ---- mutants
 
 
-def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
-    model = system(size, faults)
-    return replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, stop_after=1)
-
-
+# A mutant, and the size and the faults at which it shows.
 # fmt: off
-MUTANTS: dict[str, Mutant] = {
-    "completes while a node is expected": rewritten(operators._join_in_time, " and not state.expected", ""),
-    "a waiting node never becomes a spare": rewritten(
-        operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"),
-    "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
-    "expels no node": replaced(operators, "expel", lambda view: Action.FINISH),
-    "settings are not compared": replaced(View, "agrees", True),
-    "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
-    "ranks ignore the keys": rewritten(
-        Table._complete, "key=self._orders.__getitem__", "key=lambda token: self.participants[token].node.order"),
-    "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
-    "nobody moves up": replaced(Table, "_promote", lambda self: None),
-    "no new call": rewritten(Table._committed, "self.calling and not calling", "False"),
-    "always beats": rewritten(operators.keep_alive, "view.beat_due and ", ""),
-    "anybody closes": replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED),
-    "a drained node joins": replaced(View, "drained", False),
-    "a drained node is off the lists at once": rewritten(
-        Table.drain, "self.draining[token] = None", "self._unlist(token)"),
-}
-SHOWN: dict[str, tuple[str, ...]] = {  # a size and the faults at which a mutant shows
-    "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
-    "ranks ignore the keys": ("2 2:2", "rank_key"), "keys are sorted as texts": ("2 2:2", "rank_key"),
-    "newcomers are taken in at once": ("2 1:2", "scale_up_interval"), "expels no node": ("2 1:2", "crash"),
-    "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),
-    "anybody closes": ("2 1:2", "job_end"), "a drained node joins": ("2 1:2", "drain"),
-    "a drained node is off the lists at once": ("2 1:2", "drain"), "settings are not compared": ("2 1:2", "other_min"),
-    "completes while a node is expected": ("2 1:2", "worker_failure"),
-    "a waiting node never becomes a spare": ("3 1:2",),
+MUTANTS: dict[str, tuple[Mutant, str, tuple[str, ...]]] = {
+    "completes while a node is expected": (
+        rewritten(operators._join_in_time, " and not state.expected", ""), "2 1:2", ("worker_failure",)),
+    "a waiting node never becomes a spare": (
+        rewritten(operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"), "3 1:2", ()),
+    "does not leave the round that it restarts from": (
+        replaced(operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
+    "expels no node": (replaced(operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
+    "settings are not compared": (replaced(View, "agrees", True), "2 1:2", ("other_min",)),
+    "newcomers are taken in at once": (
+        replaced(Engine, "_is_ripe", lambda self, joined, now: True), "2 1:2", ("scale_up_interval",)),
+    "ranks ignore the keys": (
+        rewritten(Table._complete, "self._orders.__getitem__", "lambda token: self.participants[token].node.order"),
+        "2 2:2", ("rank_key",)),
+    "keys are sorted as texts": (replaced(state, "natural", lambda text: text.encode()), "2 2:2", ("rank_key",)),
+    "nobody moves up": (replaced(Table, "_promote", lambda self: None), "3 1:2", ("worker_failure",)),
+    "no new call": (rewritten(Table._committed, "self.calling and not calling", "False"), "3 2:3", ("join_timeout",)),
+    "always beats": (rewritten(operators.keep_alive, "view.beat_due and ", ""), "2 1:2", ()),
+    "anybody closes": (
+        replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
+    "a drained node joins": (replaced(View, "drained", False), "2 1:2", ("drain",)),
+    "a drained node is off the lists at once": (
+        rewritten(Table.drain, "self.draining[token] = None", "self._unlist(token)"), "2 1:2", ("drain",)),
 }
 # fmt: on
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_a_disagreement(name: str) -> None:
-    with planted(MUTANTS[name]):
-        assert disagreements(*SHOWN[name]).disagreements
+    mutant, size, faults = MUTANTS[name]
+    model = system(size, faults)
+    with planted(mutant):
+        found = replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, stop_after=1)
+    assert found.disagreements
