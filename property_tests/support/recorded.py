@@ -35,15 +35,15 @@ def parsed(fields: Fields, number: int) -> Line | Flaw:
     return parse(json.dumps(fields), "record", number)
 
 
-def followed(lines: Iterable[Fields | Line], *, judged: bool = True) -> Follower:
+def followed(lines: Iterable[Fields | Line], *, judged: bool = True, **options: Any) -> Follower:
     """The one rendezvous of a record of lines, or of their fields."""
     given = enumerate(lines, 1)
     record = (line if isinstance(line, Line) else parsed(line, number) for number, line in given)
-    return following.followed(record, judged=judged)
+    return following.followed(record, judged=judged, **options)
 
 
-def grown(nodes: int, beats: int) -> Iterator[Fields]:
-    """A record of torch's own states: `nodes` nodes join one round, which completes, and beat `beats` times."""
+def grown(nodes: int) -> Iterator[Fields]:
+    """A record of torch's own states: nodes join one round, which completes, and beat once."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
     key, state, version, now = "/torch.rendezvous.grown", _RendezvousState(), 0, 1_000.0
@@ -74,12 +74,11 @@ def grown(nodes: int, beats: int) -> Iterator[Fields]:
         yield line(node, "set") | {"key": f"{below}torchelastic/role_info/{node}"}
     for node in range(nodes):
         yield line(node, "get") | {"key": f"{below}torchelastic/assigned_ranks/{node}"}
-    for _ in range(beats):
-        now += 5.0
-        for node in range(nodes):
-            now += 0.001
-            yield line(node, "read", v=version)
-            yield write(node)
+    now += 5.0
+    for node in range(nodes):
+        now += 0.001
+        yield line(node, "read", v=version)
+        yield write(node)
 
 
 def planted(lines: list[Fields], at: int, change: Callable[[Fields], None]) -> list[Fields]:

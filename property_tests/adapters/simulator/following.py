@@ -9,6 +9,7 @@ from typing import Any
 
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
 
 from .handlers import OUR_SIDE, OURS, Handlers
@@ -68,14 +69,14 @@ def recorded(seed: int, nodes: int | None = None) -> tuple[Run, list[Line]]:
     return done, [line for line in record if line.time < done.seconds]
 
 
-def followed(record: Iterable[Line | Flaw], *, judged: bool = True) -> Follower:
+def followed(record: Iterable[Line | Flaw], *, judged: bool = True, **options: Any) -> Follower:
     """The one rendezvous of a record, followed to its end; with `judged`, open promises are judged there."""
-    runs = Runs()
+    runs = Runs(lambda protocol: Options(**options))
     for line in record:
         runs.feed(line)
     if judged:
         runs.finish()
-    (follower,) = runs.followers.values()
+    (follower,) = (one for one in runs.followers.values() if one.begun)  # an observer requests keys that do not exist
     return follower
 
 

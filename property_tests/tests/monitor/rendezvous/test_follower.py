@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
 from trystate.impl.rendezvous import operators
 from trystate.impl.rendezvous.changes import Table, after
@@ -22,17 +19,14 @@ from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.state import Closed
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
-from trystate.monitor.record import Line, parse
 from trystate.monitor.rendezvous.follower import Follower
-from trystate.monitor.rendezvous.known import Options
-from trystate.monitor.rendezvous.runs import Runs
 
 from ....adapters.simulator.conformance import follow
 from ....adapters.simulator.following import harm, recorded
 from ....support.mutants import Mutant, replaced, rewritten
 from ....support.mutants import planted as mutant
 from ....support.nightly import NIGHTLY
-from ....support.recorded import Fields, followed, grown, kept, parsed, planted
+from ....support.recorded import Fields, followed, grown, kept, planted
 
 HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
 NAMED = {
@@ -123,12 +117,7 @@ def test_a_close_by_an_agent_that_still_waits_is_noticed() -> None:
 
 def told(name: str, **options: Any) -> Follower:
     """A record of a job with a heartbeat each second."""
-    runs = Runs(lambda protocol: Options(**{"interval": 1.0, "attempts": 15, **options}))
-    for number, line in enumerate(kept(name), 1):
-        runs.feed(parsed(line, number))
-    runs.finish()
-    (follower,) = (one for one in runs.followers.values() if one.begun)  # an observer requests keys that do not exist
-    return follower
+    return followed(kept(name), **{"interval": 1.0, "attempts": 15, **options})
 
 
 @pytest.mark.parametrize(("number", "attempts"), [("R8", 15), ("R10", 3), ("R19", 3), ("A2", 15), ("A7", 3)])
@@ -338,7 +327,7 @@ def test_time_and_memory_grow_no_faster_than_lines_times_nodes() -> None:
     sizes = (8, 64, 256) if NIGHTLY else (8, 32)
     cost: dict[int, tuple[float, int]] = {}
     for nodes in sizes:
-        lines = list(grown(nodes, 1))
+        lines = list(grown(nodes))
         began = time.process_time()
         follower = followed(lines, judged=False)
         seconds = time.process_time() - began
@@ -353,40 +342,10 @@ def test_time_and_memory_grow_no_faster_than_lines_times_nodes() -> None:
         assert cost[large][1] / cost[small][1] < (large / small) ** 2  # lines × nodes
 
 
-# ---- runs
-
-
-KEY = "/torch.rendezvous.job"
-NODE = _NodeDesc("host", 7, 0)
-
-
-def state() -> str:
-    """torch's stored state with one waiting node."""
-    found = _RendezvousState()
-    found.participants[NODE] = 0
-    found.last_heartbeats[NODE] = datetime.fromtimestamp(100.0, UTC)
-    return base64.b64encode(pickle.dumps(found)).decode()
-
-
-def fed(*lines: dict[str, Any]) -> Runs:
-    runs = Runs()
-    for number, line in enumerate(lines):
-        found = parse(json.dumps({"t": 100.0 + number / 10, "c": 0, **line}), "r", number + 1)
-        assert isinstance(found, Line)
-        runs.feed(found)
-    return runs
-
-
 @pytest.mark.parametrize("again", [True, False])
 def test_a_connection_that_a_later_file_repeats_is_that_of_the_same_node(again: bool) -> None:
-    begun = [
-        {"op": "header", "format": 1},
-        {"c": 1, "op": "open"},
-        {"c": 1, "op": "write", "key": KEY, "v": 1, "from": 0, "value": "Y2FuaW1hZGFt"},
-        {"c": 1, "op": "write", "key": KEY, "v": 2, "from": 1, "value": state()},
-        {"op": "header", "format": 1},
-        {"c": 1, "op": "open", **({"again": True} if again else {})},
-        {"c": 1, "op": "close"},
-    ]
-    (peer,) = fed(*begun).followers[KEY].roster.peers
+    header, write, *_ = grown(1)
+    opened, closed = ({"op": op, "t": write["t"], "c": 1} for op in ("open", "close"))
+    lines = [header, opened, write, {**header, "t": write["t"]}, {**opened, "again": again}, closed]
+    (peer,) = followed(lines, judged=False).roster.peers
     assert (peer.gone is not None) is again  # without `again` another connection has ended
