@@ -61,14 +61,6 @@ HIDDEN = ("look_for_round", "read_counter", "fetch_slots", "read_rank")  # not e
 NODES = (At.COUNTED, At.GONE)  # places that the record shows at another moment than the model
 
 
-def fed(lines: Iterable[Fields], nodes: tuple[int | None, int | None] = (None, None)) -> Runs:
-    runs = Runs(nodes=nodes)
-    for number, line in enumerate(lines, 1):
-        runs.feed(parsed(line, number))
-    runs.finish()
-    return runs
-
-
 @cache
 def lines_of(name: str) -> tuple[Fields, ...]:
     """The lines of one job of the record, up to its last request."""
@@ -78,8 +70,12 @@ def lines_of(name: str) -> tuple[Fields, ...]:
     return (whole[0], *(line for line in whole[: about[-1] + 1] if line["c"] in mine))
 
 
-def barrier(lines: Iterable[Fields], **nodes: Any) -> Barrier:
-    (found,) = fed(lines, **nodes).barriers.values()
+def barrier(lines: Iterable[Fields], nodes: tuple[int | None, int | None] = (None, None)) -> Barrier:
+    runs = Runs(nodes=nodes)
+    for number, line in enumerate(lines, 1):
+        runs.feed(parsed(line, number))
+    runs.finish()
+    (found,) = runs.barriers.values()
     return found
 
 
@@ -169,7 +165,7 @@ CONTROLS: dict[str, tuple[str, Callable[[Iterable[Fields]], list[Fields]], set[s
     "the task of the ranked node is not marked": ("B4", without(writes("unhealthy_rep", "compare_set")), set()),
     "two launchers of one machine live": ("B5", without(lambda line: line["op"] == "close"), set()),
     "the write of the slot is not refused": ("B6", changed(writes("slot_2_rank", "compare_set"), won=True), set()),
-    "all nodes that train have ended": ("B8", without(lambda line: False), {"B8"}),
+    "all nodes that train have ended": ("B8", list, {"B8"}),
     "the nodes have shut the rendezvous down": ("B8", shutting_down, set()),
     "a node that trains has not ended": ("B8", without(lambda line: line["op"] == "close"), set()),
     "the reason is failure": ("B7", changed(writes(":shutdown", "compare_set"), value="failure"), {"B2"}),
