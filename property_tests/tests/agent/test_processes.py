@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
@@ -147,28 +147,17 @@ def test_a_second_signal_does_not_interrupt_what_the_first_one_began(signals: Si
 # ---- the copy of their output
 
 
-class Looks(threading.Event):
-    """An event: each wait at the end of a file performs one action of the worker, which ends with the last action."""
-
-    def __init__(self, *actions: Callable[[], object], last: Callable[[], object] = lambda: None) -> None:
-        super().__init__()
-        self._actions, self._last = iter(actions), last
-
-    def wait(self, timeout: float | None = None) -> bool:
-        action = next(self._actions, None)
-        if action is None:
-            self._last()
-            self.set()
-        else:
-            action()
-        return self.is_set()
-
-
 def test_lines_in_pieces_come_out_whole_and_the_last_one_is_not_lost(tmp_path: Path) -> None:
-    path, out = tmp_path / "stdout.log", io.StringIO()
-    with path.open("ab", buffering=0) as file:
-        pieces = (b"loss ", b"0.5\nskipped\n10 %\r2", b"0 %\r\n\xc3", b"\xa9\x0c")
-        ends = Looks(*(partial(file.write, piece) for piece in pieces), last=partial(file.write, b"the last"))
+    """At each wait for more output the worker writes a piece, and it ends with the last one."""
+    path, out, ends = tmp_path / "stdout.log", io.StringIO(), threading.Event()
+    pieces = [b"loss ", b"0.5\nskipped\n10 %\r2", b"0 %\r\n\xc3", b"\xa9\x0c", b"the last"]
+
+    def writes(seconds: float) -> None:
+        file.write(pieces.pop(0))
+        if not pieces:
+            ends.set()
+
+    with path.open("ab", buffering=0) as file, mock.patch.object(ends, "wait", writes):
         follow("[w0]:", str(path), out, ends, 0.1, lambda line: line != "skipped\n")
     assert out.getvalue() == "[w0]:loss 0.5\n[w0]:10 %\n[w0]:20 %\n[w0]:é\x0cthe last\n"
 

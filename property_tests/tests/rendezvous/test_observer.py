@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ SLOW, FAST = 0.99, 1.01
 AGREED = Settings(1, 3, keep_alive_interval=1.0, keep_alive_max_attempt=3)
 
 
-def lives_of_the_store() -> None:
+def test_another_life_and_a_pause_of_watching_begin_a_new_window() -> None:
     """Another life of the state, and a node that was not watched for a while, begin a new window."""
     here, both = State("life", AGREED, complete=True, participants=(participant(1), participant(2))), {"token-1": b"7"}
     for between in (replace(here, life="another"), None):
@@ -30,7 +29,7 @@ def lives_of_the_store() -> None:
         assert observer.silent(AGREED) == frozenset()
 
 
-def ring() -> None:
+def test_a_node_watches_the_next_three_of_a_ring_and_more_if_they_are_silent() -> None:
     """A node watches the next three that are not done. Silent ones double the number, and a living one resets it."""
     state = State("life", replace(AGREED, max_nodes=99), participants=tuple(participant(k) for k in (7, 3, 5)),
                   expected=(participant(1),), waiting=(participant(9),), spares=(participant(4),))  # fmt: skip
@@ -44,14 +43,6 @@ def ring() -> None:
     observer.look(state, 4.0, Beaten(4.0, dict.fromkeys(observer.watched(state))))
     observer.look(state, 5.0, Beaten(5.0, dict.fromkeys(observer.watched(state)) | {"token-9": b"1"}))
     assert len(observer.watched(state)) == 3
-
-
-DIRECTED = (lives_of_the_store, ring)
-
-
-@pytest.mark.parametrize("claim", DIRECTED, ids=lambda claim: claim.__name__)
-def test_no_member_is_expelled_with_a_lease_and_a_dead_one_is(claim: Callable[[], None]) -> None:
-    claim()
 
 
 # ---- the edges
