@@ -81,13 +81,6 @@ def test_torchs_timer_keeps_no_handler_alive_and_ends_with_it() -> None:
     until(lambda: not timer.is_alive())
 
 
-ENDS = """
-import sys
-from trystate.property_tests.support.rendezvous.nodes import end
-end(int(sys.argv[1]), sys.argv[2])
-"""
-
-
 @pytest.mark.parametrize(
     ("process", "how"), [("a program", "kept"), ("a child", "kept"), ("a child", "dropped"), ("a child", "raises")]
 )
@@ -97,9 +90,8 @@ def test_a_process_that_ends_has_left_before(process: str, how: str, tmp_path: P
         if process == "a child":
             code = Program(tmp_path / "log", end, server.port, how).ends()
         else:
-            code = subprocess.run(
-                [sys.executable, "-c", ENDS, str(server.port), how], timeout=60, check=False
-            ).returncode
+            program = f"from {end.__module__} import end; end({server.port}, {how!r})"
+            code = subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode
         assert code == (3 if how == "raises" else 0)
         with at_most(10.0):  # a node that leaves without a write is missed after 15 s
             agreed(together([stays.next_rendezvous]), 1)

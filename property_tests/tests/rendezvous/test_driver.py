@@ -55,11 +55,6 @@ def fault_of(holder: StateHolder) -> Fault:
     return holder.backend.fault
 
 
-def written(holder: StateHolder, **more: Any) -> Seen:
-    holder.perform(Sync())
-    return holder.perform(Write(state(**more)))
-
-
 # ---- the engine
 
 
@@ -112,7 +107,8 @@ def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHol
     def told() -> list[bool]:
         return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
 
-    written(holder)
+    holder.perform(Sync())
+    holder.perform(Write(state()))
     assert told() == [False, False, False]
     holder.perform(Write(state(version=1, revision=1)))
     assert told() == [False, True, False]

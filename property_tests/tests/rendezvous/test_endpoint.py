@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,7 @@ from trystate.property_tests.adapters.torch_store.server import free_port
 
 
 def endpoint(where: str, job: str = "job", **config: Any) -> Endpoint:
-    config.setdefault("read_timeout", 5)
-    return meet(Options.of(RendezvousParameters("trystate", where, job, 1, 2, None, **config)))
-
-
-def same(one: Endpoint, two: Endpoint) -> bool:
-    one.store.set("k", "v")
-    return bool(two.store.check(["k"]))
+    return meet(with_endpoint(where, job=job, **{"read_timeout": 5, **config}))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", socket.gethostname()])
@@ -43,7 +36,8 @@ def test_the_first_one_here_serves_and_the_next_is_its_client(host: str) -> None
     first, second = endpoint(where), endpoint(where)
     assert first.server is not None
     assert second.server is None
-    assert same(first, second)
+    first.store.set("k", "v")
+    assert second.store.check(["k"])
     second.close()
     first.close()
     first.close()
@@ -60,7 +54,8 @@ def test_a_node_that_uses_the_store_of_another_job_is_warned(caplog: Any) -> Non
     assert "a node of the job 'first' serves the store at this endpoint" in caplog.text
     assert "the workers of this job, 'second', are stopped. Give this job its own endpoint" in caplog.text
     backend = StoreBackend(second.store, "second", second.owner)
-    backend.write(listing(), None)
+    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
+    backend.write(encode(State("life", Settings(1, 1), participants=(node,))), None)
     same_job.close()
     assert "ends, and with it" not in caplog.text
     first.close()
@@ -69,11 +64,6 @@ def test_a_node_that_uses_the_store_of_another_job_is_warned(caplog: Any) -> Non
         backend.clone().read()
     backend.close()
     second.close()
-
-
-def listing(**fields: Any) -> bytes:
-    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
-    return encode(State("life", Settings(1, 1), **{"participants": (node,), **fields}))
 
 
 def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path: Path, caplog: Any) -> None:
@@ -120,18 +110,6 @@ def test_a_host_whose_port_is_taken_reports_it() -> None:
         assert "before the end of read_timeout=10000 s" in str(raised.value)
 
 
-@contextlib.contextmanager
-def unprivileged() -> Iterator[None]:
-    """Drop the privileges of root, if this process has them, while the block runs."""
-    user = os.geteuid()
-    if not user:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 def test_a_node_that_may_not_serve_its_endpoint_says_why(caplog: pytest.LogCaptureFixture) -> None:
     """The node checks whether another process serves the port: it may be a server of root."""
     reserved = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
@@ -141,13 +119,17 @@ def test_a_node_that_may_not_serve_its_endpoint_says_why(caplog: pytest.LogCaptu
         "no process listens at server 127.0.0.1:1, and this node could not: cannot listen on 127.0.0.1:1: "
         "Permission denied"
     )
-    with caplog.at_level("INFO"), unprivileged(), pytest.raises(RendezvousConnectionError, match=why):
-        endpoint("127.0.0.1:1", read_timeout=0.4)
+    with caplog.at_level("INFO"), contextlib.ExitStack() as stack:
+        stack.callback(os.seteuid, os.geteuid())
+        if not os.geteuid():  # without the privileges of root
+            os.seteuid(65534)
+        with pytest.raises(RendezvousConnectionError, match=why):
+            endpoint("127.0.0.1:1", read_timeout=0.4)
     assert why in caplog.text
 
 
-def with_endpoint(where: str, low: int = 1, high: int = 2, **config: Any) -> Options:
-    return Options.of(RendezvousParameters("trystate", where, "job", low, high, None, **config))
+def with_endpoint(where: str, low: int = 1, high: int = 2, job: str = "job", **config: Any) -> Options:
+    return Options.of(RendezvousParameters("trystate", where, job, low, high, None, **config))
 
 
 def test_an_empty_endpoint_of_several_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -115,18 +116,18 @@ class _Stopped(Exception):
     """Replaces a rendezvous, so nothing is started."""
 
 
-def launched(argv: list[str]) -> Any:
-    """The command of torchrun with these options, as torch's launcher passes it to a handler."""
+def launched(launch: Callable[[], object]) -> list[Any]:
+    """The command of a launch, as torch's launcher passes it to a handler of its id, and to one of another id."""
     found: list[Any] = []
 
     def create(params: RendezvousParameters) -> Any:
-        found.append(plugin.launched(params))
+        other = RendezvousParameters(params.backend, params.endpoint, "other", params.min_nodes, params.max_nodes)
+        found.extend((plugin.launched(params), plugin.launched(other)))
         raise _Stopped
 
     with patch.dict(rendezvous_handler_registry._registry, {"spy": create}), pytest.raises(_Stopped):
-        options = ["--rdzv-backend=spy", "--rdzv-id=j", "--rdzv-endpoint=h:1", *argv]
-        run(parse_args(options))  # type: ignore[no-untyped-call]
-    return found[0]
+        launch()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -140,21 +141,10 @@ def launched(argv: list[str]) -> Any:
 )
 def test_a_launchers_command_is_read_from_its_frame(argv: list[str], wanted: Command) -> None:
     """torch does not pass the command to a handler."""
-    assert launched(["--nproc-per-node=3", *argv]) == wanted
+    options = ["--rdzv-backend=spy", "--rdzv-id=j", "--rdzv-endpoint=h:1", "--nproc-per-node=3", *argv]
+    assert launched(lambda: run(parse_args(options))) == [wanted, None]  # type: ignore[no-untyped-call]
 
 
 def test_a_function_that_is_launched_is_a_command_too() -> None:
-    found: list[Any] = []
-
-    def create(params: RendezvousParameters) -> Any:
-        found.extend((plugin.launched(params), plugin.launched(replace_id(params))))
-        raise _Stopped
-
     config = LaunchConfig(1, 2, 4, run_id="j", rdzv_backend="spy", rdzv_endpoint="h:1")
-    with patch.dict(rendezvous_handler_registry._registry, {"spy": create}), pytest.raises(_Stopped):
-        elastic_launch(config, len)([3])
-    assert found == [Command.of("j", len, [[3]], 4), None]
-
-
-def replace_id(params: RendezvousParameters) -> RendezvousParameters:
-    return RendezvousParameters(params.backend, params.endpoint, "other", params.min_nodes, params.max_nodes)
+    assert launched(lambda: elastic_launch(config, len)([3])) == [Command.of("j", len, [[3]], 4), None]
