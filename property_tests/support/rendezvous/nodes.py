@@ -17,7 +17,6 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 
 from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.rendezvous.torch_backend import TorchBackend
 from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
@@ -69,40 +68,31 @@ def backend(kind: str, folder: Path) -> Iterator[Backend]:
             found.close()
 
 
-def together(calls: Sequence[Callable[[], Any]], seconds: float = SECONDS) -> list[Any]:
-    """The result of each call, or its exception; all run at once."""
-    found: list[Any] = [TimeoutError(f"it did not return within {seconds:g} s")] * len(calls)
-
-    def one(place: int) -> None:
-        try:
-            found[place] = calls[place]()
-        except Exception as error:
-            found[place] = error
-
-    threads = [threading.Thread(target=one, args=(place,), daemon=True) for place in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    ends = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, ends - time.monotonic()))
-    return list(found)
-
-
 class Meanwhile:
     """Calls that run at once in parallel to the test; `join` gives the result of each, or its exception."""
 
     def __init__(self, *calls: Callable[[], Any]) -> None:
-        self._got: list[Any] = []
-        self._thread = threading.Thread(target=lambda: self._got.extend(together(calls)), daemon=True)
-        self._thread.start()
+        self._got: list[Any] = [TimeoutError(f"it did not return within {SECONDS:g} s")] * len(calls)
+        self._ends = time.monotonic() + SECONDS
+        self._threads = [threading.Thread(target=self._one, args=call, daemon=True) for call in enumerate(calls)]
+        for thread in self._threads:
+            thread.start()
 
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
+    def _one(self, place: int, call: Callable[[], Any]) -> None:
+        try:
+            self._got[place] = call()
+        except Exception as error:
+            self._got[place] = error
 
     def join(self) -> list[Any]:
-        self._thread.join()  # `together` has a limit
-        return self._got
+        for thread in self._threads:
+            thread.join(max(0.0, self._ends - time.monotonic()))
+        return list(self._got)
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The result of each call, or its exception; all run at once."""
+    return Meanwhile(*calls).join()
 
 
 def until(what: Callable[[], object], seconds: float = SECONDS) -> None:
@@ -143,17 +133,6 @@ def agreed(infos: Sequence[Any], size: int) -> None:
     assert [i.store.get("hello") for i in infos] == [b"from one"] * size
 
 
-SETTINGS = Settings(1, 2, last_call_timeout=0.1, keep_alive_interval=0.1)
-
-
-def participant(name: str = "a") -> Participant:
-    return Participant(Node(f"host-{name}", 1, 0, f"token-{name}"), "127.0.0.1", 1)
-
-
-def state(**more: Any) -> State:
-    return State("a life", SETTINGS, **more)
-
-
 def end(port: int, how: str) -> None:
     """A child's program: a member whose process ends with its handler, without it, or with an error."""
     made = handler(TCPStore("127.0.0.1", port), 1, 2, keep_alive_interval=5)
@@ -162,39 +141,3 @@ def end(port: int, how: str) -> None:
         del made
     elif how == "raises":
         raise SystemExit(3)
-
-
-class Broken(StoreBackend):
-    """A backend that fails or hangs when a test chooses."""
-
-    def __init__(self, store: Any, run_id: str, fault: Fault | None = None) -> None:
-        super().__init__(store, run_id)
-        self.fault = fault or Fault()
-
-    def read(self) -> bytes | None:
-        self.fault.strike()
-        return super().read()
-
-    def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        self.fault.strike()
-        return super().write(data, over)
-
-    def beat(self, token: str) -> None:
-        self.fault.strike()
-        super().beat(token)
-
-    def clone(self) -> Broken:
-        return Broken(self.store, self._run_id, self.fault)
-
-
-class Fault:
-    """A fault of a store, for all its users at once."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.struck = 0
-
-    def strike(self) -> None:
-        self.struck += 1
-        if self.error is not None:
-            raise self.error

@@ -28,13 +28,15 @@ from trystate.impl.rendezvous.errors import (
     RendezvousStateError,
 )
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
+from trystate.impl.rendezvous.state import State
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.rendezvous.vocabulary import Action
-from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
+from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
+from trystate.property_tests.support.rendezvous.nodes import until
 from trystate.store import HashStore
 
-KEY = "trystate/job/state"
+SETTINGS = settings(1, 2, last_call_timeout=0.1, keep_alive_interval=0.1)
 
 
 @pytest.fixture
@@ -45,14 +47,13 @@ def store() -> Iterator[HashStore]:
 
 @pytest.fixture
 def holder(store: HashStore) -> Iterator[StateHolder]:
-    made = StateHolder(Broken(store, "job"))
+    made = StateHolder(StoreBackend(store, "job"))
     yield made
     made.close()
 
 
-def fault_of(holder: StateHolder) -> Fault:
-    assert isinstance(holder.backend, Broken)
-    return holder.backend.fault
+def state(**more: Any) -> State:
+    return State("a life", SETTINGS, **more)
 
 
 # ---- the engine
@@ -63,7 +64,7 @@ def fault_of(holder: StateHolder) -> Fault:
 def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, seats: int) -> None:
     """The bounds are a time, and the number of free seats: the node assumes no more rivals."""
     agreed = replace(SETTINGS, max_nodes=seats)
-    joining = Engine(participant(), agreed, draw=lambda: draw, life="life").join(600.0)
+    joining = Engine(participant(0), agreed, draw=lambda: draw, life="life").join(600.0)
     next(joining)
     for lost in range(14):
         assert isinstance(joining.send(Seen(None, 0.0)), Write)
@@ -74,8 +75,8 @@ def test_a_lost_write_is_repeated_after_a_growing_bounded_pause(draw: float, sea
 
 def test_a_newcomer_waits_for_the_scale_up_interval_and_does_not_spin() -> None:
     agreed = replace(SETTINGS, max_nodes=3, keep_alive_interval=5.0, scale_up_interval=100.0)
-    there = replace(state(complete=True, participants=(participant(),), waiting=(participant("c"),)), settings=agreed)
-    engine = Engine(participant("c"), agreed, draw=float, life="life")
+    there = replace(state(complete=True, participants=(participant(0),), waiting=(participant(2),)), settings=agreed)
+    engine = Engine(participant(2), agreed, draw=float, life="life")
     full = replace(there, settings=replace(agreed, max_nodes=1))
     assert (engine._has_room(there), engine._has_room(full)) == (True, False)
     joining = engine.join(30.0)
@@ -125,10 +126,9 @@ class Member:
     """A node that is the only member of a round and sends its heartbeats."""
 
     def __init__(self, store: Any, **settings: Any) -> None:
-        chosen = replace(SETTINGS, **settings)
-        self.engine = Engine(participant(), replace(chosen, max_nodes=1), draw=lambda: 0.5, life="a life")
-        self.holder = StateHolder(Broken(store, "job"))
-        self.fault = fault_of(self.holder)
+        agreed = replace(SETTINGS, max_nodes=1, **settings)
+        self.engine = Engine(participant(0), agreed, draw=lambda: 0.5, life="a life")
+        self.holder = StateHolder(StoreBackend(store, "job"))
         self.joined: Joined = run(self.engine.join(10.0), self.holder, outage_seconds_max=10.0)
         self.beating = KeepAlive(self.engine, self.joined, self.holder.clone())
 
@@ -147,10 +147,9 @@ class Member:
 def test_no_exception_ends_the_beating(store: HashStore, kind: type[Exception], caplog: Any) -> None:
     """torch's thread ends silently at the first exception that is not a RendezvousError."""
     with Member(store, keep_alive_max_attempt=30) as member:
-        member.fault.error = kind("as planned")
-        struck = member.fault.struck
-        until(lambda: member.fault.struck > struck + 1)
-        member.fault.error = None
+        fails = mock.Mock(side_effect=kind("as planned"))
+        with mock.patch.multiple(StoreBackend, read=fails, write=fails, beat=fails):
+            until(lambda: fails.call_count > 1)
         beats = member.beats()
         until(lambda: member.beats() > beats + 1)
         assert member.beating.standing() is Standing.CURRENT

@@ -30,17 +30,16 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.outsider import Outsider
 from trystate.impl.rendezvous.plugin import creator
 from trystate.impl.rendezvous.spans import JOIN, ROUND
-from trystate.impl.rendezvous.state import Node
+from trystate.impl.rendezvous.state import Node, State
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import be
+from trystate.property_tests.adapters.our_rendezvous.parts import settings
 from trystate.property_tests.support.rendezvous.nodes import (
     Meanwhile,
     agreed,
     handler,
     handlers,
-    participant,
-    state,
     together,
     until,
 )
@@ -158,7 +157,7 @@ def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard
 
 
 def test_every_event_has_a_meaning_and_an_unknown_one_is_a_mistake() -> None:
-    said = Recorder("job", participant().node).said
+    said = Recorder("job", NODE).said
     with pytest.raises(AssertionError):
         said("gone fishing")
     tested = Path(__file__).read_text(encoding="utf-8")
@@ -219,13 +218,10 @@ def test_an_event_has_torchs_fields_and_the_address_of_the_master() -> None:
     assert said["joined"] == said["closed"] == f"{master.master_addr}:{master.master_port}"
 
 
-def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    logging.getLogger("trystate.rendezvous").setLevel(logging.WARNING)
+def test_without_a_listener_nothing_is_computed(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trystate.impl.rendezvous.events.summary", lambda *_: pytest.fail("a summary was computed"))
-    try:
-        Recorder("job", participant().node).told(Write(state()), True)
-    finally:
-        logging.getLogger("trystate.rendezvous").setLevel(logging.NOTSET)
+    with caplog.at_level(logging.WARNING, "trystate.rendezvous"):
+        Recorder("job", NODE).told(Write(State("life", settings())), True)
 
 
 def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None:
