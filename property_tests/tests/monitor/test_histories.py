@@ -97,21 +97,18 @@ def test_where_lines_were_lost_nothing_is_claimed_of_earlier_ones(lines: list[Li
 # ---- the lines of the recorder
 
 
-def recorded_lines(siege: list[Step], keys: Keys, bytes_max: int = 1 << 30) -> list[Line]:
-    """The record of a server under random requests of strangers; the times are the siege's."""
-    sink, made = recorder(keys, True, bytes_max)
-    besieged = Siege(kind=partial(RecordingService, made))
-    for step in siege:
-        besieged.take(step)
-    besieged.end()
-    return [{**SERVER, "keys": keys.value}, *({**line, "t": at / 1000} for at, line in enumerate(sink.take()))]
-
-
 @pytest.mark.parametrize("keys", Keys)
 @settings(max_examples=examples(40))
 @given(siege=sieges)
 def test_whatever_strangers_do_to_our_server_its_answers_are_in_order(keys: Keys, siege: list[Step]) -> None:
-    assert list(check(recorded_lines(siege, keys))) == []
+    """The times in the record are those of the siege."""
+    sink, made = recorder(keys, True, 1 << 30)
+    besieged = Siege(kind=partial(RecordingService, made))
+    for step in siege:
+        besieged.take(step)
+    besieged.end()
+    lines = ({**line, "t": at / 1000} for at, line in enumerate(sink.take()))
+    assert list(check([{**SERVER, "keys": keys.value}, *lines])) == []
 
 
 # ---- waits and watches

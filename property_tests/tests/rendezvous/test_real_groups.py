@@ -54,18 +54,14 @@ def trained_alike(running: list[Program], size: int, alone: dict[str, list[float
             torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(alone[name]))
 
 
-def members_train_alike(folder: Path, size: int, alone: dict[str, list[float]], **job: Any) -> None:
-    """Run a process for each rank, and compare the results."""
-    jobs = [json.dumps({**job, "rank": rank, "world_size": size}) for rank in range(size)]
-    with programs(folder, [(group_member.main, job) for job in jobs]) as running:
-        trained_alike(running, size, alone)
-
-
 @pytest.mark.parametrize("size", [2, 4] if NIGHTLY else [2])
 @pytest.mark.parametrize("make", ["torch", "trystate"])
 def test_a_group_trains_over_our_server(tmp_path: Path, alone: dict[str, list[float]], make: str, size: int) -> None:
     with TCPStoreServer() as server:
-        members_train_alike(tmp_path, size, alone, make=make, port=server.port)
+        job = {"make": make, "port": server.port, "world_size": size}
+        starts = [(group_member.main, json.dumps({**job, "rank": rank})) for rank in range(size)]
+        with programs(tmp_path, starts) as running:
+            trained_alike(running, size, alone)
 
 
 @pytest.mark.parametrize("url", ["env://", "trystate-env://"] if NIGHTLY else ["env://"])

@@ -33,7 +33,6 @@ from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.part import RoomPart
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.state import Settings
 from trystate.impl.store.client.rooms import UNACKNOWLEDGED_SECONDS, RoomConnection
 from trystate.model.rendezvous import Edition
 from trystate.model.rendezvous.rooms import Rooms
@@ -198,8 +197,6 @@ def test_a_mistake_is_a_disagreement(mistake: str) -> None:
 
 # ---- the part of a node in a room
 
-ALONE = settings(1, 2, last_call_timeout=0.0)
-
 
 @pytest.fixture
 def store() -> Iterator[TCPStore]:
@@ -207,9 +204,9 @@ def store() -> Iterator[TCPStore]:
         yield client
 
 
-def part_of(store: TCPStore, k: int = 0, agreed: Settings = ALONE) -> RoomPart:
-    me = participant(k)
-    return RoomPart(me, agreed, store, "job", Recorder("job", me.node))
+def part_of(store: TCPStore) -> RoomPart:
+    me = participant(0)
+    return RoomPart(me, settings(1, 2, last_call_timeout=0.0), store, "job", Recorder("job", me.node))
 
 
 def test_a_mistake_in_the_program_is_no_outage(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ import json
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from trystate.property_tests.adapters.campaigns.kinds import kinds
 from trystate.property_tests.adapters.campaigns.notebook import Chapter
 from trystate.property_tests.adapters.campaigns.walks import Walk
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.jobs import eventually
 from trystate.property_tests.adapters.rooms.hosts import Process
 from trystate.property_tests.adapters.rooms.monitors import Monitors
 from trystate.property_tests.adapters.rooms.worlds import ROOMS
@@ -39,7 +38,6 @@ from trystate.property_tests.support.stores.attacked import Recorded, finding, u
 from trystate.search.checkpoint import Lock
 
 BROKEN: Mutant = rewritten(Table.expel, "if member:", "if False:")  # it expels without replacing the round
-SECONDS = 120.0
 IN_PROCESS = ("ours", "rooms", "members", "torch", "agents", "torch-agents", "stores", "autograd", "programs")
 LATE = 335  # a seed whose node gets a signal while its request to replace the round is under way
 
@@ -245,18 +243,11 @@ def begin(*argv: str) -> None:
         sys.exit(command(["simulate", *argv]))
 
 
-def until(program: Program, so: Callable[[str], object]) -> None:
-    ends = time.monotonic() + SECONDS
-    while not so(program.said):
-        assert time.monotonic() < ends, program.said
-        time.sleep(0.02)
-
-
 def test_an_interrupted_campaign_keeps_its_findings(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     argv = ["members", "--seeds", "100000", "--first", "1", "--jobs", "1", "--out", out]
     with Program(tmp_path / "log", begin, *argv) as program:
-        until(program, lambda said: ": again: " in said and " left" in said)
+        eventually("it finds one", lambda: ": again: " in program.said and " left" in program.said)
         assert re.search(r"\d+ seeds, \d+\.\d a second, [\d,]+ faults, \d+ found, about \d+ (s|min) left", program.said)
         program.signal(signal.SIGINT)
         assert program.ends() == Exit.FAILED
