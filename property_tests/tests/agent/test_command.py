@@ -108,16 +108,12 @@ def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
     assert first.run_id != second.run_id
 
 
-LACKING = {
-    option: since for option, since in torch_release.OPTIONS.items() if torch_release.is_before(since)
-}  # torch's options that the installed release does not have yet
-
-
 def known(argv: list[str], said: str) -> Any:
     """A case of the test below, skipped where torch lacks its first option."""
     option = argv[0].removeprefix("--").partition("=")[0]
-    lacking = torch_release.needs(f"--{option}", torch_release.OPTIONS[option])
-    return pytest.param(argv, said, marks=pytest.mark.skipif(option in LACKING, reason=lacking))
+    since = torch_release.OPTIONS[option]
+    lacking = pytest.mark.skipif(torch_release.is_before(since), reason=torch_release.needs(f"--{option}", since))
+    return pytest.param(argv, said, marks=lacking)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,6 @@ WINDOW = 3 * BEAT
 SOON = 12.0  # seconds; an immediate effect takes less on a busy machine, and a timeout takes more
 
 
-def gone(job: Job) -> None:
-    eventually("no worker is left", lambda: not any(alive(pid) for pid in job.workers), SOON)
-
-
 def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:
     conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=10")
     with Job(tmp_path, nodes="1:2", max_restarts=1, conf=conf) as job:
@@ -49,7 +45,7 @@ def test_a_second_ctrl_c_kills_the_workers_at_once(store: str, tmp_path: Path) -
             time.sleep(0.5)
             assert all(map(alive, job.workers))
             a.signal(signal.SIGINT)
-            gone(job)
+            eventually("no worker is left", lambda: not any(map(alive, job.workers)), SOON)
             assert a.ends(SOON) == 1
 
 

@@ -23,15 +23,6 @@ def listed(job: Job, count: int) -> None:
     eventually(f"{count} nodes are listed", lambda: len([*job.state.listed()]) == count)
 
 
-def drained(job: Job, agent: Agent) -> None:
-    """An operator drains the node of this agent, which exits with 0."""
-    with TCPStore("127.0.0.1", job.port) as store, Outsider(store, "job") as operator:
-        (node,) = (p.node for p in operator.state.listed() if p.node.pid == agent.pid)
-        operator.drain(str(node))
-    assert agent.ends() == 0, agent.said
-    assert f"an operator has drained this node, {node}" in agent.said
-
-
 def one_at_a_time(*agents: Agent) -> None:
     """No two groups ran at once. The workers of a killed agent of torch remain, and are not counted."""
     assert overtaken(step for agent in agents for step in agent.steps) == []
@@ -67,7 +58,11 @@ def test_whatever_calls_torchs_launch_agent_is_a_launcher(launcher: str, tmp_pat
         assert "arguments are" in stranger.said
         spares = spare, unused = [job.agent(name, workers) for name in ("spare", "unused")]
         listed(job, 4)
-        drained(job, second)
+        with TCPStore("127.0.0.1", job.port) as store, Outsider(store, "job") as operator:
+            (node,) = (p.node for p in operator.state.listed() if p.node.pid == second.pid)
+            operator.drain(str(node))
+        assert second.ends() == 0, second.said
+        assert f"an operator has drained this node, {node}" in second.said
         eventually("a spare has its seat", lambda: any(len(agent.began) == 2 for agent in spares))
         for agent in (first, *spares):
             agent.do("succeed")
