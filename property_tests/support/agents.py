@@ -9,9 +9,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-
-from trystate.impl.agent import watchdog
 
 from ..adapters.jobs import Agent
 
@@ -48,17 +45,6 @@ def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=10)
-
-
-def dogs(agent: int) -> list[int]:
-    """The running watchdogs of an agent."""
-    found = []
-    for process in watchdog.table().values():
-        with contextlib.suppress(OSError):
-            line = Path("/proc", str(process.pid), "cmdline").read_bytes()
-            if process.parent == agent and process.state != "Z" and b"watchdog.py" in line:
-                found.append(process.pid)
-    return found
 
 
 def numbers(port: int) -> dict[str, float]:

@@ -47,10 +47,6 @@ class Machine:
         self.enter()
         be(program, argv)
 
-    def command(self, *words: str) -> list[str]:
-        """The same command, run in the namespace."""
-        return ["ip", "netns", "exec", self.name, *words]
-
     def cable(self, state: str) -> None:
         """Take the cable out ("down"), or put it in ("up")."""
         _ip("-n", self.name, "link", "set", "cable", state)

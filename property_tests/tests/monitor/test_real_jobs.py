@@ -130,7 +130,11 @@ def test_nothing_is_said_of_a_healthy_job(program: str, seed: int, tmp_path: Pat
     size = rng.choice((1, 2, 2, 3) if ours else (2, 2, 3))
     nodes, conf = (f"1:{size + 1}", OUR_CONF) if ours else (f"{size}:{size}", f"{CONF}15")
     with Recorded(tmp_path, nodes, restarts=5, conf=conf, program=program) as job:
-        begin(job, size, rng)
+        for number in range(size):
+            job.agent(f"n{number}")
+            time.sleep(rng.uniform(0.0, 0.4))
+        for agent in job.agents:
+            agent.runs()
         some = ("fails", "comes", "leaves", "pauses")
         for kind in rng.sample(some, rng.randint(1, 3)) if ours else ["fails"] * rng.randint(0, 2):
             agents = [agent for agent in job.agents if agent.ran]
@@ -146,16 +150,13 @@ def test_nothing_is_said_of_a_healthy_job(program: str, seed: int, tmp_path: Pat
                 with rng.choice(agents).stopped():
                     time.sleep(rng.uniform(0.0, 0.8))
             time.sleep(rng.uniform(0.0, 0.5))
-        end(job, rng)
+        agents = [agent for agent in job.agents if agent.ran]
+        for agent in agents:
+            time.sleep(rng.uniform(0.0, 0.3))
+            agent.do("succeed")
+        for agent in agents:
+            agent.ends()
     assert named(followed(job.record, Options() if ours else PATIENT)) == set()
-
-
-def begin(job: Job, size: int, rng: random.Random) -> None:
-    for number in range(size):
-        job.agent(f"n{number}")
-        time.sleep(rng.uniform(0.0, 0.4))
-    for agent in job.agents:
-        agent.runs()
 
 
 def fail_one(job: Job, rng: random.Random) -> None:
@@ -166,12 +167,3 @@ def fail_one(job: Job, rng: random.Random) -> None:
     rng.choice(agents).do("fail once")
     for agent, count in zip(agents, before, strict=True):
         agent.runs(count + 1)
-
-
-def end(job: Job, rng: random.Random) -> None:
-    agents = [agent for agent in job.agents if agent.ran]
-    for agent in agents:
-        time.sleep(rng.uniform(0.0, 0.3))
-        agent.do("succeed")
-    for agent in agents:
-        agent.ends()

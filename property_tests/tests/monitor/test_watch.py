@@ -274,10 +274,6 @@ def test_a_wrong_record_is_an_error_with_its_line(tmp_path: Path, lines: list[st
         next(tailed(tmp_path / "none", None))
 
 
-def truncated(path: Path) -> None:
-    path.write_text("")
-
-
 def truncated_and_grown(path: Path) -> None:
     with path.open("r+") as file:
         file.truncate()
@@ -296,7 +292,7 @@ def replaced(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (truncated, "was truncated"),
+        (lambda path: path.write_text(""), "was truncated"),
         (truncated_and_grown, "was truncated"),
         (renamed, "was removed or renamed"),
         (Path.unlink, "was removed or renamed"),

@@ -135,7 +135,6 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "flag": lambda v: type(v) is bool,
     "texts": lambda v: v in ([], ["x"]),
     "listings": lambda v: v == [],
-    "members": lambda v: False,
     "closed": lambda v: v is None,
     "low": lambda v: type(v) is int and 1 <= v <= 2,  # there are 2 participants, and the round is complete
     "high": lambda v: type(v) is int and 2 <= v <= NUMBER_MAX,
@@ -149,7 +148,7 @@ LISTING = ("text", "number", "number", "text", "text", "port", "number", "key")
 PLACES: dict[tuple[str | int, ...], str] = {
     ("format",): "never", ("life",): "text", ("version",): "number", ("writer",): "text", ("round",): "number",
     ("complete",): "flag", ("call",): "number", ("news",): "number", ("settings",): "never", ("done",): "texts",
-    ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
+    ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "never",
     ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings", ("draining",): "listings",
     **{("settings", k): kind for k, kind in enumerate(
         ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "seconds", "never"))},

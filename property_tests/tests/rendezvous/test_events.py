@@ -268,25 +268,19 @@ def test_a_round_that_is_over_before_its_members_have_met_is_told(heard: Any, mo
 # ---- TRYSTATE_RECORD: the events of an agent and of torch, in real processes
 
 
-def of_a_job(folder: Path, backend: str, **variables: str) -> tuple[int | None, str]:
-    """The exit code and output of a torchrun of one node."""
-    script = folder / "work.py"
+@pytest.mark.parametrize(("backend", "source"), [("c10d", "torch.rendezvous"), ("trystate", "trystate")])
+def test_the_events_of_an_agent_are_in_the_file_that_a_variable_names(
+    backend: str, source: str, tmp_path: Path
+) -> None:
+    path, script = tmp_path / "events", tmp_path / "work.py"
     script.write_text("print('worked')\n")
     argv = [
         "--nnodes=1", f"--rdzv-backend={backend}", "--rdzv-id=job", "--rdzv-endpoint=127.0.0.1:0",
         "--rdzv-conf=last_call_timeout=1", "--local-addr=127.0.0.1", "--monitor-interval=0.1", str(script),
     ]  # fmt: skip
-    program = Program(folder / "log", be, "torchrun", argv, variables=variables)
-    return program.ends(), program.said
-
-
-@pytest.mark.parametrize(("backend", "source"), [("c10d", "torch.rendezvous"), ("trystate", "trystate")])
-def test_the_events_of_an_agent_are_in_the_file_that_a_variable_names(
-    backend: str, source: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "events"
-    code, said = of_a_job(tmp_path, backend, TRYSTATE_RECORD=str(path), LOGLEVEL="ERROR")
-    assert code == 0, said
+    variables = {"TRYSTATE_RECORD": str(path), "LOGLEVEL": "ERROR"}
+    program = Program(tmp_path / "log", be, "torchrun", argv, variables=variables)
+    assert program.ends() == 0, program.said
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["source"] for line in found} == {source, "torch.agent"}
     assert {line["run"] for line in found} == {"job"} and len({line["pid"] for line in found}) == 1
@@ -360,14 +354,7 @@ def test_a_join_that_fails_is_an_error(ended: Any) -> None:
     assert join.status.description == "TimeoutError: no store"
 
 
-class Broken:
-    """An API that raises."""
-
-    def get_tracer(self, name: str) -> Any:
-        raise RuntimeError(name)
-
-
-@pytest.mark.parametrize("api", [None, Broken()])
+@pytest.mark.parametrize("api", [None, mock.Mock(**{"get_tracer.side_effect": RuntimeError})])
 def test_without_the_api_or_with_a_broken_one_nothing_happens(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "trace", api)
     recorder = Recorder("job", NODE)

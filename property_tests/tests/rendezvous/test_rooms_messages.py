@@ -90,7 +90,7 @@ def test_an_answer_is_read_as_it_was_written() -> None:
     assert got.mark == messages.mark("life-1", 9) and isinstance(got, Summary)
 
 
-def refused(read: Callable[[bytes], Any], data: bytes) -> bool:
+def refused(read: Callable[[Any], object], data: object) -> bool:
     """Whether the bytes are refused. Any other exception is raised."""
     try:
         read(data)
@@ -129,12 +129,8 @@ def test_a_damaged_record_is_refused_or_read(data: st.DataObject) -> None:
     k = data.draw(st.integers(0, len(records) - 1))
     damaged = bytearray(records[k])
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
-    room = Room(lambda: "life")
-    try:
-        for n, one in enumerate(records):
-            room.replay(bytes(damaged) if n == k else one)
-    except IntentError as why:
-        assert len(str(why)) > 20
+    records[k] = bytes(damaged)
+    refused(lambda all: [*map(Room(lambda: "life").replay, all)], records)
 
 
 # fmt: off
@@ -161,7 +157,7 @@ def test_a_refusal_names_the_mistake(why: str, change: Callable[[bytes], bytes])
 def test_texts_numbers_and_settings_have_limits() -> None:
     me = participant(0)
     for wrong in (replace(me, host="x" * (TEXT_LENGTH_MAX + 1)), replace(me, rank_key="x" * (RANK_KEY_LENGTH_MAX + 1))):
-        assert refused(messages.LISTING.write, wrong)  # type: ignore[arg-type]
+        assert refused(messages.LISTING.write, wrong)
     huge = replace(me, node=replace(me.node, pid=NUMBER_MAX + 1))
     assert refused(lambda data: messages.LISTING.read(messages.Reader(data, 0)), messages.LISTING.write(huge))
     node, blob = me.node, encode_settings(settings(2, 3)).replace(b"2,3,", b"3,2,")

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,9 @@ def test_after_the_faults_every_killed_host_runs_again() -> None:
 
 
 def _lost(schedule: Schedule) -> list[int]:
-    return [f.node for f in schedule.faults if f.kind == "crash" and f.seconds > 1e6 and not _else(schedule, f.node)]
-
-
-def _else(schedule: Schedule, node: int) -> bool:
-    """Whether the node has any other end."""
-    ends = ("crash", "leave", "success", "worker_failure")
-    return sum(f.node == node and f.kind in ends for f in schedule.faults) > 1
+    """The nodes whose only end is a kill without a restart."""
+    ends = Counter(f.node for f in schedule.faults if f.kind in ("crash", "leave", "success", "worker_failure"))
+    return [f.node for f in schedule.faults if f.kind == "crash" and f.seconds > 1e6 and ends[f.node] == 1]
 
 
 def test_a_request_that_is_under_way_at_a_signal_is_no_departure() -> None:
@@ -180,16 +177,12 @@ class Steady(Kind):
         return mock.patch.object(self, "case", lambda seed, nodes: Case(seed, fails="planted"))
 
 
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "kind_named", {"steady": Steady()}.__getitem__)
-    found = {**kinds(), "steady": Steady()}
-    monkeypatch.setattr("trystate.property_tests.adapters.campaigns.kinds.kinds", lambda: found)
-
-
 def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steady(monkeypatch)
+    monkeypatch.setattr(pieces, "kind_named", {"steady": Steady()}.__getitem__)
+    found = {**kinds(), "steady": Steady()}
+    monkeypatch.setattr("trystate.property_tests.adapters.campaigns.kinds.kinds", lambda: found)
     ledger = tmp_path / "ledger.json"
     argv = ["simulate", "steady", "--jobs", "1", "--out", str(tmp_path / "out"), "--ledger", str(ledger), "--seeds"]
     for count, first in (("25", 0), ("40", 25), ("40", 40)):
