@@ -48,14 +48,10 @@ class TestSteps(state_machine(BOTH, lambda: TorchLoop(BOTH)).TestCase):  # type:
     settings = settings(max_examples=examples(10), stateful_step_count=30)
 
 
-def on_the_loop(walk: Walk) -> int:
-    with ExitStack() as stack:
-        return replay(walk, lambda system: stack.enter_context(TorchLoop(system)))
-
-
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_the_steps_of_the_articles_pictures_are_those_of_torchs_loop(walk: Walk) -> None:
-    assert on_the_loop(walk) > len(walk.steps)
+    with ExitStack() as stack:
+        assert replay(walk, lambda system: stack.enter_context(TorchLoop(system))) > len(walk.steps)
 
 
 # ---- mutants

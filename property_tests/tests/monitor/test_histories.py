@@ -192,22 +192,22 @@ def torch_store(port: int) -> Any:
     return dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=10), False)  # type: ignore[attr-defined]
 
 
-def sequential(operations: int, wrong: int = -1) -> Iterable[Line]:
+def sequential(wrong: int = -1) -> Iterable[Line]:
     """A record of a counter with many operations."""
     yield dict(PROXY)
-    for at in range(1, operations + 1):
+    for at in range(1, 2_001):
         result = at + (at == wrong)
         yield {"op": "add", "asked": at - 0.5, "t": float(at), "c": 1, "key": "n", "amount": 1, "result": result}
 
 
 def test_a_long_record_takes_no_more_memory_than_its_last_seconds() -> None:
     histories = Histories()
-    for number, line in enumerate(sequential(2_000), 1):
+    for number, line in enumerate(sequential(), 1):
         assert histories.feed(number, line) == []
     (window,) = histories._windows.values()
     assert len(window.calls) < 10 * SETTLED_SECONDS
     assert histories.finish() == []
-    assert [w.line for w in check(sequential(2_000, wrong=700))] == [701]
+    assert [w.line for w in check(sequential(wrong=700))] == [701]
 
 
 # ---- bad input

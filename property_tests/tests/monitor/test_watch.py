@@ -109,9 +109,9 @@ def test_a_missing_heartbeat_is_reported_once_per_silence() -> None:
     assert watch.numbers.warned == {"silent": 1}
 
 
-def beating(watch: Watch, state: State, nodes: tuple[Participant, ...], seconds: int, begin: int = 1) -> list[str]:
+def beating(watch: Watch, state: State, nodes: tuple[Participant, ...], seconds: int) -> list[str]:
     told = []
-    for second in range(begin, begin + seconds):
+    for second in range(1, 1 + seconds):
         for node in nodes:
             state = changed("keep_alive", state, node)
         told += [text for text in texts(watch, state, float(second)) if not text.startswith("unseen")]

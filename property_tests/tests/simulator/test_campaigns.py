@@ -118,13 +118,13 @@ def _times(schedule: Schedule) -> list[float]:
     return [*(host.start for host in schedule.hosts), *(fault.at for fault in schedule.faults)]
 
 
-def member_runs(seeds: int) -> list[Run]:
-    return [run(ROOMS.draw(seed, None), ROOMS) for seed in range(seeds)]
+def member_runs() -> list[Run]:
+    return [run(ROOMS.draw(seed, None), ROOMS) for seed in range(12)]
 
 
 def test_after_the_faults_every_killed_host_runs_again() -> None:
     """Without the second phase no run has a process after a kill without a restart."""
-    healed = member_runs(12)
+    healed = member_runs()
     names = [[event.who for event in one.log if event.what == "starts to join"] for one in healed]
     lost = [(one, who) for one, joins in zip(healed, names, strict=True) for who in _lost(one.schedule) if joins]
     assert lost
@@ -149,7 +149,7 @@ def test_a_request_that_is_under_way_at_a_signal_is_no_departure() -> None:
 def test_after_the_faults_a_node_that_is_not_answered_is_a_violation() -> None:
     """In the mutant, the store does not answer in the second phase."""
     with planted(rewritten(swarm.World.play, "host.boot()", "host.boot(); self.shared.down_until = 1e9")):
-        assert any(one.fails == "full_rounds_come_to_rest" for one in member_runs(12))
+        assert any(one.fails == "full_rounds_come_to_rest" for one in member_runs())
 
 
 def test_a_history_of_torchs_store_is_named_by_one_finding() -> None:
