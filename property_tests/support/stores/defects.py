@@ -6,7 +6,6 @@ test fails: either the test cannot distinguish the classes, or torch has been re
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,15 +23,3 @@ def sound(what: object) -> Any:
 
 def name(what: object) -> str:
     return what.__name__ if isinstance(what, type) else str(what)
-
-
-class Timed:
-    """The result of a call, or its exception."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.result: object = None
-        self.error: Exception | None = None
-        try:
-            self.result = call()
-        except Exception as error:
-            self.error = error
