@@ -38,16 +38,6 @@ def store() -> Iterator[HashStore]:
         yield made
 
 
-@pytest.fixture(params=["document", "room"])
-def either(request: Any, store: HashStore) -> Iterator[Any]:
-    """Also one whose server has rooms: for tests of what the two protocols do."""
-    if request.param == "document":
-        yield store
-    else:
-        with TCPStoreServer("127.0.0.1", 0, run_in="thread") as server, TCPStore("127.0.0.1", server.port) as made:
-            yield made
-
-
 def state_of(store: Any, job: str = "job") -> State:
     state = jobs.stored(store, job)[1]
     assert state is not None
@@ -58,9 +48,13 @@ def next_of(found: list[DynamicRendezvousHandler]) -> list[Any]:
     return together([h.next_rendezvous for h in found])
 
 
-@pytest.mark.parametrize("size", [2, 16])
-def test_nodes_form_one_round_after_the_other(either: Any, size: int) -> None:
-    with handlers(size, either, size, size) as found:
+LARGE = [(kind, 16) for kind in ("ours in memory", "ours on a server")]
+
+
+@pytest.mark.parametrize(("kind", "size"), [*((kind, 3) for kind in nodes.STORES), *LARGE])
+def test_nodes_form_one_round_after_the_other(kind: str, size: int, tmp_path: Path) -> None:
+    """On a document in each store, and in a room, which our server has for our client."""
+    with nodes.store(kind, tmp_path) as made, handlers(size, made, size, size) as found:
         ports = set()
         for _ in range(3):
             infos = next_of(found)
@@ -68,13 +62,6 @@ def test_nodes_form_one_round_after_the_other(either: Any, size: int) -> None:
             ports.add(infos[0].bootstrap_store_info.master_port)
             assert [h.num_nodes_waiting() for h in found] == [0] * size
         assert len(ports) == 3  # each round has its own store
-
-
-@pytest.mark.parametrize("kind", nodes.STORES)
-def test_it_runs_on_every_store(kind: str, tmp_path: Path) -> None:
-    with nodes.store(kind, tmp_path) as made, handlers(3, made, 3, 3) as found:
-        for _ in range(2):
-            agreed(next_of(found), 3)
         assert found[0].shutdown()
         assert found[1].is_closed()
 
