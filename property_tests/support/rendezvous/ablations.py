@@ -266,86 +266,82 @@ class Ablation:
 
     cls: type[Rendezvous]
     findings: tuple[str, ...]
-    nodes: int
-    min_nodes: int
-    max_nodes: int
+    sizes: str  # nodes, min_nodes and max_nodes
     faults: tuple[str, ...]
     steps: int
     violated: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.cls.__name__} {self.nodes} {self.min_nodes} {self.max_nodes} {' '.join(self.faults)}".strip()
+        return f"{self.cls.__name__} {self.sizes} {' '.join(self.faults)}".strip()
 
     def asked(self, cls: type[Rendezvous]) -> Asked:
         """The exploration of this small system with the steps of a class."""
-        return small(cls, self.nodes, self.min_nodes, self.max_nodes, self.faults)
+        return small(cls, self.sizes, self.faults)
 
 
-def small(
-    cls: type[Rendezvous], nodes: int, low: int, high: int, faults: tuple[str, ...], together: int | None = None
-) -> Asked:
+def small(cls: type[Rendezvous], sizes: str, faults: tuple[str, ...], together: int | None = None) -> Asked:
     """The exploration of a system of this class without its machines."""
-    sizes = f"node={nodes} min_nodes={low} max_nodes={high}"
-    return Asked(bare(cls), Edition.TRYSTATE, sizes, 0, "", faults, together)
+    named = "node={} min_nodes={} max_nodes={}".format(*sizes.split())
+    return Asked(bare(cls), Edition.TRYSTATE, named, 0, "", faults, together)
 
 
 UNFIT = ("health_check", "unhealthy", "worker_failure")
-# Class, findings, nodes, min, max, faults, steps of the shortest run of the first property, properties.
+# Class, findings, nodes with min and max, faults, steps of the shortest run of the first property, properties.
 # fmt: off
 ABLATIONS = (
-    Ablation(KeepsItsMaster, ("R1", "R2", "R16"), 3, 2, 3, (), 15, ("agree_on_master",)),
-    Ablation(LeavesAlone, ("R3",), 2, 2, 2, ("worker_failure",), 8,
+    Ablation(KeepsItsMaster, ("R1", "R2", "R16"), "3 2 3", (), 15, ("agree_on_master",)),
+    Ablation(LeavesAlone, ("R3",), "2 2 2", ("worker_failure",), 8,
            ("agree_on_world", "ranks_are_dense", "at_least_min", "the_waiting_are_answered",
             "what_returned_stays_written")),
-    Ablation(WithdrawsFromTheComplete, ("R3",), 3, 2, 3, ("join_timeout",), 9,
+    Ablation(WithdrawsFromTheComplete, ("R3",), "3 2 3", ("join_timeout",), 9,
            ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "what_returned_stays_written")),
-    Ablation(DropsTheSilent, ("R4", "R14"), 3, 2, 3, ("crash",), 11,
+    Ablation(DropsTheSilent, ("R4", "R14"), "3 2 3", ("crash",), 11,
            ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "departures_are_noticed",
             "what_returned_stays_written")),
-    Ablation(CountsNoneOut, ("R6",), 3, 2, 3, (), 16,
+    Ablation(CountsNoneOut, ("R6",), "3 2 3", (), 16,
            ("never_two_groups", "agree_on_world", "agree_on_master", "ranks_are_ordered",
             "what_returned_stays_written", "the_complete_expect_nobody")),
-    Ablation(GivesSeatsAway, (), 3, 2, 2, ("worker_failure",), 10,
+    Ablation(GivesSeatsAway, (), "3 2 2", ("worker_failure",), 10,
            ("at_most_max", "never_two_groups", "agree_on_world", "agree_on_master", "ranks_are_ordered",
             "what_returned_stays_written", "the_complete_expect_nobody", "seats_are_kept")),
-    Ablation(TellsNoRoundsApart, (), 3, 2, 3, ("worker_failure",), 12,
+    Ablation(TellsNoRoundsApart, (), "3 2 3", ("worker_failure",), 12,
            ("agree_on_world", "what_returned_stays_written", "a_round_ends_for_all")),
-    Ablation(LooksAtTheWaitListAlone, ("R6",), 2, 2, 2, ("worker_failure",), 13,
+    Ablation(LooksAtTheWaitListAlone, ("R6",), "2 2 2", ("worker_failure",), 13,
            ("the_removed_are_told", "the_expected_come_or_go")),
-    Ablation(ComesBackRunning, ("R6",), 3, 2, 3, ("stall",), 17,
+    Ablation(ComesBackRunning, ("R6",), "3 2 3", ("stall",), 17,
            ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(RunsOnWhenCutOff, ("R6",), 3, 2, 3, ("partition",), 16,
+    Ablation(RunsOnWhenCutOff, ("R6",), "3 2 3", ("partition",), 16,
            ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(ReturnsWithoutALease, ("R6",), 3, 2, 3, ("stall",), 18,
+    Ablation(ReturnsWithoutALease, ("R6",), "3 2 3", ("stall",), 18,
            ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(CountsOutages, ("R7",), 2, 1, 2, ("outage",), 14,
+    Ablation(CountsOutages, ("R7",), "2 1 2", ("outage",), 14,
            ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(ComparesClocks, ("R5",), 2, 2, 2, ("clock_skew",), 4,
+    Ablation(ComparesClocks, ("R5",), "2 2 2", ("clock_skew",), 4,
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(BeatsByTheWallClock, ("R13",), 2, 2, 2, ("clock_step",), 6,
+    Ablation(BeatsByTheWallClock, ("R13",), "2 2 2", ("clock_step",), 6,
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(JudgesByItsOwn, ("R12",), 2, 2, 2, ("other_expiry",), 5,
+    Ablation(JudgesByItsOwn, ("R12",), "2 2 2", ("other_expiry",), 5,
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected", "the_listed_agree")),
-    Ablation(LastWriterSets, ("R9",), 3, 2, 3, ("other_min",), 9, ("at_least_min", "the_listed_agree")),
-    Ablation(BeatsOnceItRuns, ("R15",), 2, 2, 2, (), 7,
+    Ablation(LastWriterSets, ("R9",), "3 2 3", ("other_min",), 9, ("at_least_min", "the_listed_agree")),
+    Ablation(BeatsOnceItRuns, ("R15",), "2 2 2", (), 7,
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
-    Ablation(BeatsUntilItIsDone, ("R19",), 2, 2, 2, ("job_end",), 9, ("live_nodes_stay",)),
-    Ablation(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
-    Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
-    Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
-    Ablation(TakesNewcomersAtOnce, (), 2, 1, 2, ("scale_up_interval",), 9, ("newcomers_wait_for_the_interval",)),
-    Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
+    Ablation(BeatsUntilItIsDone, ("R19",), "2 2 2", ("job_end",), 9, ("live_nodes_stay",)),
+    Ablation(WaitsForEver, ("R8",), "3 1 2", (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
+    Ablation(MovesNobodyUp, ("R8",), "3 2 3", (), 22, ("the_waiting_are_answered",)),
+    Ablation(IgnoresTheKeys, (), "2 2 2", ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
+    Ablation(TakesNewcomersAtOnce, (), "2 1 2", ("scale_up_interval",), 9, ("newcomers_wait_for_the_interval",)),
+    Ablation(CountsTheTimeHeldBack, (), "2 1 2", ("scale_up_interval", "join_timeout"), 8,
            ("the_held_back_have_time",)),
-    Ablation(JoinsBeforeItsCheck, (), 2, 1, 2, UNFIT, 8,
+    Ablation(JoinsBeforeItsCheck, (), "2 1 2", UNFIT, 8,
            ("members_are_checked_again", "the_unfit_take_no_part", "ranks_are_dense", "what_returned_stays_written")),
-    Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
+    Ablation(StaysExpected, (), "2 1 2", UNFIT, 20,
            ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
-    Ablation(LeavesTheRoundOfTheDrained, (), 2, 1, 2, ("drain",), 6,
+    Ablation(LeavesTheRoundOfTheDrained, (), "2 1 2", ("drain",), 6,
            ("a_drain_spends_no_restart", "the_drained_take_no_seat", "the_drained_leave", "ranks_are_dense",
             "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),
-    Ablation(TakesInTheDrained, (), 2, 1, 2, ("drain",), 8,
+    Ablation(TakesInTheDrained, (), "2 1 2", ("drain",), 8,
            ("the_drained_take_no_seat", "a_drain_spends_no_restart", "ranks_are_dense", "what_returned_stays_written")),
-    Ablation(KeepsASeatFree, (), 3, 1, 2, ("crash", "worker_failure"), 13, ("free_seats_are_taken",)),
-    Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
+    Ablation(KeepsASeatFree, (), "3 1 2", ("crash", "worker_failure"), 13, ("free_seats_are_taken",)),
+    Ablation(ClosesAsItFails, ("R10",), "2 1 2", ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on

@@ -31,7 +31,7 @@ def test_an_ablation_violates_a_property_that_holds_with_the_repair(ablation: Ab
 
 def test_a_violation_of_two_faults_is_missed_by_one_and_found_by_two() -> None:
     def found_of(faults: tuple[str, ...], together: int) -> Report:
-        return report(small(BeatsForTheDead, 3, 2, 3, faults, together))
+        return report(small(BeatsForTheDead, "3 2 3", faults, together))
 
     assert violated(found_of(EVERY_FAULT, 1)) == set()
     for alone in ("crash", "restart"):
