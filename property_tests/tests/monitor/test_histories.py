@@ -101,7 +101,7 @@ def test_where_lines_were_lost_nothing_is_claimed_of_earlier_ones(lines: list[Li
 @settings(max_examples=examples(40))
 @given(siege=sieges)
 def test_whatever_strangers_do_to_our_server_its_answers_are_in_order(keys: Keys, siege: list[Step]) -> None:
-    """The times in the record are those of the siege."""
+    """The record has the times of the siege."""
     sink, made = recorder(keys, True, 1 << 30)
     besieged = Siege(kind=partial(RecordingService, made))
     for step in siege:

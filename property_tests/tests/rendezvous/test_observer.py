@@ -29,7 +29,7 @@ def test_another_life_and_a_pause_of_watching_begin_a_new_window() -> None:
         assert observer.silent(AGREED) == frozenset()
 
 
-def test_a_node_watches_the_next_three_of_a_ring_and_more_if_they_are_silent() -> None:
+def test_a_node_watches_the_next_three_and_more_if_they_are_silent() -> None:
     """A node watches the next three that are not done. Silent ones double the number, and a living one resets it."""
     state = State("life", replace(AGREED, max_nodes=99), participants=tuple(participant(k) for k in (7, 3, 5)),
                   expected=(participant(1),), waiting=(participant(9),), spares=(participant(4),))  # fmt: skip
