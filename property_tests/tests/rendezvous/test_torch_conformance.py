@@ -32,7 +32,7 @@ COMPARED = {  # each check, by its name
 
 
 @by_verify
-@pytest.mark.parametrize(("check", "name"), [*zip(CHECKS, COMPARED, strict=True)])
+@pytest.mark.parametrize(("check", "name"), [*zip(CHECKS, COMPARED, strict=True)], ids=[*COMPARED])
 def test_torch_does_what_the_model_says(check: Check, name: str) -> None:
     assert check.name == name
     outcome = check.run(lambda _: None)
