@@ -17,7 +17,7 @@ from trystate.impl.rendezvous.state import Settings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
-UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, an option for tests, and `--max-restarts`
+UNLISTED = {"timeout"}  # another name
 
 
 def rows() -> dict[str, tuple[str, str]]:
