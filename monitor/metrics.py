@@ -130,8 +130,7 @@ class Collector:
         yield "closed", "The job is closed", status.closed is not None
         lists = ("participants", "expected", "waiting", "spares")
         yield "nodes", "Nodes by their list", ("list", {name: len(status.of(name)) for name in lists})
-        ages = {one.name: one.beat_seconds if one.beat_seconds is not None else one.silent_seconds or 0.0
-                for one in status.members}  # fmt: skip
+        ages = {one.name: one.age for one in status.members}
         yield "heartbeat_age_seconds", "Time since a heartbeat was seen", ("node", ages)
         kinds = Counter(name.partition(" ")[0] for name in list(watch.warnings))
         yield "warnings", "Warnings that hold, by kind", ("kind", kinds)

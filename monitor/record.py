@@ -46,11 +46,21 @@ PART = re.compile(r"(?:^|/)torch\.rendezvous\.(?P<torch>.+?)\.(?P<round>\d+)/(?P
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line: the operation `what`, at `time` seconds of the recorder's clock, its connection, and its fields."""
+class Place:
+    """A line of a file; the file of a line that is read alone has no name."""
 
     file: str
     number: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.number}" if self.file else f"line {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line(Place):
+    """One line: the operation `what`, at `time` seconds of the recorder's clock, its connection, and its fields."""
+
     what: str
     time: float
     connection: int
@@ -65,10 +75,6 @@ class Line:
         return key if isinstance(key, str) else ""
 
     @property
-    def place(self) -> str:
-        return f"{self.file}:{self.number}" if self.file else f"line {self.number}"
-
-    @property
     def value(self) -> bytes | None:
         """The value of a key as bytes; None: it was left out."""
         value = self.fields.get("value")
@@ -79,17 +85,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class Flaw(Place):
     """A line that does not belong to a record, and the reason. `cut`: it is the last line, perhaps cut by a crash."""
 
-    file: str
-    number: int
     why: str
     cut: bool = False
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.number}" if self.file else f"line {self.number}"
 
 
 def lines(paths: Iterable[Path]) -> Iterator[Line | Flaw]:

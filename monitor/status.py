@@ -56,6 +56,11 @@ class Member:
     silent_seconds: float | None = None  # if no heartbeat was seen: the least time without one
     drained: bool = False  # an operator has marked it: it leaves
 
+    @property
+    def age(self) -> float:
+        """The time without a heartbeat, at least."""
+        return self.beat_seconds if self.beat_seconds is not None else self.silent_seconds or 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -117,13 +122,9 @@ class Sight:
 
     def times(self, one: NodeName, now: float) -> dict[str, Any]:
         """The times of a Member."""
-        at = self.beats.get(one)
-        age, still = (None, now - self.began) if at is None else (now - at, None)
-        return {"beat_seconds": rounded(age), "silent_seconds": rounded(still)}
-
-
-def rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 2)
+        if (at := self.beats.get(one)) is not None:
+            return {"beat_seconds": round(now - at, 2)}
+        return {"silent_seconds": round(now - self.began, 2)}
 
 
 @contextlib.contextmanager
@@ -347,6 +348,5 @@ def _closing(closed: Mapping[str, str]) -> str:
 
 
 def _beat(one: Member) -> str:
-    if one.beat_seconds is not None:
-        return f"heartbeat {one.beat_seconds:.1f} s ago"
-    return f"no heartbeat for at least {one.silent_seconds or 0.0:.1f} s"
+    ago = f"heartbeat {one.age:.1f} s ago"
+    return ago if one.beat_seconds is not None else f"no heartbeat for at least {one.age:.1f} s"

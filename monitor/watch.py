@@ -217,10 +217,9 @@ class Watch:
             return
         still = now - (self.sight.began if self.sight.changed is None else self.sight.changed)
         for one in status.members:
-            age = one.beat_seconds if one.beat_seconds is not None else one.silent_seconds or 0.0
-            if age > terms.expiry + terms.interval:
+            if one.age > terms.expiry + terms.interval:
                 text = "has sent no heartbeat for {:.0f} s, and is still listed: the others may drop it after {:g} s"
-                yield f"silent {one.name}", f"{one.name} {text.format(age, terms.expiry)}"
+                yield f"silent {one.name}", f"{one.name} {text.format(one.age, terms.expiry)}"
         for lost in status.missing:
             way = f"; {lost.finding.workaround}" if lost.finding is not None else ""
             yield f"missing {lost.key}", f"{lost}{way}"
@@ -259,18 +258,16 @@ class Watch:
         for name, membership in here.items():
             self.machines.see("node", name, membership.name, now)
         for one in status.members:
-            self.machines.see("heartbeat", one.name, self._heartbeat(one.beat_seconds, one.silent_seconds).name, now)
+            self.machines.see("heartbeat", one.name, self._heartbeat(one.age).name, now)
         for thing in [each for each in self.machines if each.kind == "node" and each.name not in here]:
             self.machines.see("node", thing.name, Membership.OUTSIDE.name, now)
             for kind in ("node", "heartbeat"):
                 self.machines.forget(kind, thing.name)
 
-    def _heartbeat(self, age: float | None, silent: float | None) -> Heartbeat:
-        terms = self.terms
-        since = age if age is not None else silent or 0.0
-        if since > terms.expiry:
+    def _heartbeat(self, age: float) -> Heartbeat:
+        if age > self.terms.expiry:
             return Heartbeat.EXPIRED
-        return Heartbeat.DUE if since > terms.interval else Heartbeat.FRESH
+        return Heartbeat.DUE if age > self.terms.interval else Heartbeat.FRESH
 
 
 _WORDS = {

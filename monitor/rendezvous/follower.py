@@ -136,7 +136,6 @@ class Follower(Possibilities):
         self._settle()
 
     def _of_node(self, line: Line, peer: Peer) -> None:
-        peer.last = self.now
         node = self.roster.index(peer.who)
         if line.what == "close":
             if self.roster.closed(line.connection, self.now) is not None:
@@ -144,7 +143,6 @@ class Follower(Possibilities):
             return
         self._awake(node)
         if line.what == "read":
-            peer.saw = self.now
             self._reads(node)
         elif line.what == "wait":
             missing = tuple(key for key in line.fields["missing"] if isinstance(key, str))[:100]
@@ -171,7 +169,6 @@ class Follower(Possibilities):
                 return  # a node has a name when it is listed
             peer = self.roster.writer(line.connection, self.snapshot, wanted)
         if peer is not None:
-            peer.last = peer.saw = self.now
             self._awake(self.roster.index(peer.who))
             self._reads(self.roster.index(peer.who))
 
@@ -228,7 +225,6 @@ class Follower(Possibilities):
             self._unexplained("the writer is not one of the nodes that the state lists")
             self._adopt(snapshot)
         else:
-            peer.last = peer.saw = self.now
             self._explain(peer, previous, snapshot)
         self.begun = True
         self.roster.beats(snapshot, self.now, fresh=not again)
@@ -585,7 +581,7 @@ class Follower(Possibilities):
                 text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed any further"
                 self.undecided += [text] if text not in self.undecided else []
                 return False
-            self.insert(self.roster.add(who, self.now))
+            self.insert(self.roster.add(who))
         if (settings := snapshot.settings) is not None:
             self.interval, self.window = settings.keep_alive_interval, settings.expiry_seconds
             self._resize(settings.min_nodes, settings.max_nodes)
@@ -660,6 +656,6 @@ class Follower(Possibilities):
                 ranks={get(s, "saw_rank", k) for s in self.states if get(s, "returned", k)},
                 worlds={sum(self.stepper.row(s, "saw", k)) for s in self.states if get(s, "returned", k)},
                 masters={str(self.roster.peers[m - 1]) for m in masters if 0 < m <= len(self.roster.peers)},
-                gone=peer.gone, silent=self.now - peer.last,
+                gone=peer.gone,
             )  # fmt: skip
         return out

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from trystate.model.checker.expectations import Finding
 from trystate.model.language import Form
-from trystate.model.language.expressions import Expr
+from trystate.model.language.expressions import Expr, fields_read
 from trystate.model.language.properties import Property
 from trystate.model.language.transitions import Kind
 from trystate.model.rendezvous.vocabulary import Membership
@@ -92,7 +92,6 @@ class Judge:
     def __init__(self, follower: Follower) -> None:
         self.follower = follower
         self.problems: list[Problem] = []
-        self.let_go = 0
         self.still_since = 0.0  # the time since which only heartbeats have happened
         self.open: dict[str, tuple[tuple[int, ...], ...]] = {}  # broken promises, and the nodes that they are about
         self._still: tuple[bytes, ...] = ()
@@ -108,7 +107,7 @@ class Judge:
         """Adapt to another size of the system."""
         stepper = self.follower.stepper
         self._memories = {
-            p.name: _Memory(tuple(sorted({stepper.columns[name].at for name in _fields(p.exprs[0])})), p.exprs[0])
+            p.name: _Memory(tuple(sorted({stepper.columns[name].at for name in fields_read(p.exprs[0])})), p.exprs[0])
             for p in stepper.system.properties
             if p.form is Form.ALWAYS
         }
@@ -230,8 +229,6 @@ class Judge:
         problem.doubt = self.follower.doubt()
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
-        else:
-            self.let_go += 1
 
     def note(self, text: str) -> None:
         self._keep(Problem("note", self.follower.now, self.follower.place, text))
@@ -371,17 +368,3 @@ def _said(stepper: Stepper, here: At, part: Expr, node: str) -> str:
                         return f"the {operator} operator decides {each.name.partition(DECIDES)[2]}, not {wanted}"
         return f"the {operator} operator does not decide {wanted}"
     return f"not {label.replace('[node]', f'[{node}]')}"
-
-
-def _fields(expr: Expr) -> set[str]:
-    """The fields that a tree reads."""
-    out, todo, seen = set(), [expr], {expr}
-    while todo:
-        here = todo.pop()
-        if here.op == "read":
-            out.add(here.name)
-        for part in here.args:
-            if isinstance(part, Expr) and part not in seen:
-                seen.add(part)
-                todo.append(part)
-    return out

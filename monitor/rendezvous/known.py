@@ -51,7 +51,6 @@ class Node:
     worlds: set[int]
     masters: set[str]
     gone: float | None
-    silent: float  # seconds since its last line
 
 
 @dataclass(slots=True)

@@ -24,14 +24,11 @@ class Peer:
     """A node of the record."""
 
     who: NodeName
-    first: float  # its first line
-    last: float  # its last line
     connections: set[int] = field(default_factory=set)
     gone: float | None = None  # the time since which it has no open connection
     ahead: float | None = None  # torch: the least difference of the recorder's clock to the node's
     stamp: float = 0.0  # its last heartbeat as written: a time of its clock, or a count
     beat: float = 0.0  # the time of the line that showed it
-    saw: float = 0.0  # the time of its last read or write of the state
     moved: float = 0.0  # the time of its last certain step other than a heartbeat
     blocked: tuple[str, tuple[str, ...], float] | None = None  # a key that it waits for, the missing keys, the start
     rank: int | None = None  # the rank that its agent announced in the round
@@ -64,10 +61,10 @@ class Roster:
         """The nodes of a state that are new, in their order."""
         return sorted(who for who in {*snapshot.members, *snapshot.beats} if who not in self._index)
 
-    def add(self, who: NodeName, time: float) -> int:
+    def add(self, who: NodeName) -> int:
         """Add a node; returns its place in the order."""
         place = bisect.bisect([peer.who for peer in self.peers], who)
-        peer = Peer(who, time, time)
+        peer = Peer(who)
         self.peers.insert(place, peer)
         if who.token:
             self._by_token[who.token] = peer
@@ -136,7 +133,6 @@ class Roster:
         peer = self._by_token.get(token)
         if peer is not None:
             self._connected(connection, peer)
-            peer.last = time
             peer.beat = time if time - peer.beat < window else peer.beat
         return peer
 

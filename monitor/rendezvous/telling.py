@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from trystate.impl.host.visible import some
@@ -53,27 +53,21 @@ TOLD = {  # steps that are shown without --steps: one node, and several
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One line of the history."""
-
-    time: float
-    place: str
-    text: str
+Told = tuple[float, str]
+"""One line of the history: its time and its text."""
 
 
 def happened(follower: Follower, *, steps: bool = False) -> list[Told]:
     """The rounds as they happened; with `steps`, each step of the model."""
     if steps:
-        return [Told(e.time, e.place, f"{e.step}({e.node or ''})") for e in follower.events]
-    return _shortened(sorted([*_steps(follower), *_groups(follower)], key=lambda told: told.time))
+        return [(e.time, f"{e.step}({e.node or ''})") for e in follower.events]
+    return _shortened(sorted([*_steps(follower), *_groups(follower)], key=lambda told: told[0]))
 
 
 def _shortened(rows: list[Told]) -> list[Told]:
     if len(rows) <= SHOWN_MAX:
         return rows
-    left = len(rows) - SHOWN_MAX
-    between = Told(rows[FIRST].time, "", f"... {left} more lines: --steps shows all")
+    between = rows[FIRST][0], f"... {len(rows) - SHOWN_MAX} more lines: --steps shows all"
     return [*rows[:FIRST], between, *rows[len(rows) - (SHOWN_MAX - FIRST) :]]
 
 
@@ -90,12 +84,10 @@ def _steps(follower: Follower) -> Iterator[Told]:
 
 def _one_line(group: list[TakenStep]) -> Told:
     names = list(dict.fromkeys(str(event.node) for event in group if event.node is not None))
-    text = TOLD[group[0].step]
+    who = f"{', '.join(names)}:" if len(names) > 1 else names[0]
     if len(names) > NAMED_MAX:
-        return Told(group[0].time, group[0].place, f"{len(names)} nodes, first {names[0]}: {text}")
-    return Told(
-        group[0].time, group[0].place, f"{', '.join(names)}: {text}" if len(names) > 1 else f"{names[0]} {text}"
-    )
+        who = f"{len(names)} nodes, first {names[0]}:"
+    return group[0].time, f"{who} {TOLD[group[0].step]}"
 
 
 def _groups(follower: Follower) -> Iterator[Told]:
@@ -105,7 +97,7 @@ def _groups(follower: Follower) -> Iterator[Told]:
         found.setdefault((one.round, one.world, one.master), []).append(one)
     for (number, world, master), ran in found.items():
         ranks = some([f"{one.node} as rank {one.rank}" for one in ran], NAMED_MAX)
-        yield Told(ran[-1].time, "", f"round {number}: {ranks} of {world}, with the master {master}")
+        yield ran[-1].time, f"round {number}: {ranks} of {world}, with the master {master}"
 
 
 def _many(count: int, noun: str) -> str:
@@ -126,8 +118,8 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
             f"keep_alive_max_attempt={follower.options.attempts} (torch's defaults where it shows none)"
         )
     yield ""
-    for told in happened(follower, steps=steps):
-        yield f"{told.time - follower.first:9.2f} s  {told.text}"
+    for time, told in happened(follower, steps=steps):
+        yield f"{time - follower.first:9.2f} s  {told}"
     if follower.dropped:
         yield f"           ({_many(follower.dropped, 'step')} before these not kept)"
     yield from _problems(follower, [p for p in follower.problems if p.harm or p.kind == "note" or passing])
@@ -143,9 +135,9 @@ def text_of_barrier(barrier: Barrier, *, steps: bool = False) -> Iterator[str]:
     )
     yield ""
     events = [event for event in barrier.events if (event.step if steps else event.text)]
-    told = [Told(e.time, e.place, f"{e.step}({e.node})" if steps else f"{e.node} {e.text}") for e in events]
-    for row in told if steps else _shortened(told):
-        yield f"{row.time - barrier.first:9.2f} s  {row.text}"
+    told = [(e.time, f"{e.step}({e.node})" if steps else f"{e.node} {e.text}") for e in events]
+    for time, row in told if steps else _shortened(told):
+        yield f"{time - barrier.first:9.2f} s  {row}"
     yield from _problems(barrier, barrier.problems)
     if barrier.shut:
         yield f"    the rendezvous is shut down: {barrier.shut.decode('latin-1')}"
