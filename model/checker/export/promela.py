@@ -40,6 +40,10 @@ RESERVED = words(
     "priority proctype provided release run select set_priority short show skip stronguntil timeout trace true typedef "
     "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end"
 )
+_SIGNS = {
+    "and": "&&", "not and": "||", "eq": "==", "not eq": "!=", "lt": "<", "not lt": ">=", "add": "+", "sub": "-",
+}  # fmt: skip
+_FORMS = {"int": "{}", "ord": "{}", "not": "!{}", "ite": "({} -> {} : {})"}
 
 
 def promela(system: System, properties: Collection[str] | None = None) -> str:
@@ -57,6 +61,8 @@ def promela(system: System, properties: Collection[str] | None = None) -> str:
 
 class _Model(Printer):
     """The parts of one model. Steps are written before declarations: a name is declared if a printed step has it."""
+
+    signs, forms = _SIGNS, _FORMS
 
     def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
         self.kernel = kernel
@@ -223,42 +229,15 @@ class _Model(Printer):
         return super().show(expr, self._texts if texts is None else texts)
 
     def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
-        op, args = expr.op, expr.args
         if expr.sort.kind == "int":
             self._type("a number of a step or property", expr.sort.low, expr.sort.high)
-        if op == "const":
-            return self._const(expr)
-        if op == "read":
-            return self.cells[self.kernel.position[args[0], tuple(i.value for i in args[1:])]]
-        if op in ("int", "ord"):
-            return show(args[0])
-        if op == "and":
-            return f"({' && '.join(map(show, args))})"
-        if op == "not":
-            return _not(args[0], show)
-        if op == "ite":
-            return "({} -> {} : {})".format(*map(show, args))
-        a, b = map(show, args)
-        return f"({a} {_SIGNS[op]} {b})"
+        return super()._show(expr, show)
+
+    def _read(self, field: str, indices: tuple[int, ...]) -> str:
+        return self.cells[self.kernel.position[field, indices]]
 
     def _const(self, expr: Expr) -> str:
-        sort, value = expr.sort, expr.value
-        if sort.kind != "enum":
-            return str(value)
-        return self.values.name(sort, value)
-
-
-_SIGNS = {"eq": "==", "lt": "<", "add": "+", "sub": "-"}
-_OPPOSITE = {"eq": "!=", "lt": ">="}
-
-
-def _not(inner: Expr, show: Callable[[Expr], str]) -> str:
-    if inner.op == "and":
-        return f"({' || '.join(show(not_(x)) for x in inner.args)})"
-    if inner.op in _OPPOSITE:
-        a, b = map(show, inner.args)
-        return f"({a} {_OPPOSITE[inner.op]} {b})"
-    return f"!{show(inner)}"
+        return self.values.name(expr.sort, expr.value) if expr.sort.kind == "enum" else str(expr.value)
 
 
 def _flat(name: str) -> str:

@@ -12,7 +12,7 @@ Failures: a property does not belong to the system, or its form cannot be export
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -133,7 +133,14 @@ class Labels:
 
 
 class Printer:
-    """Prints ground trees in the other language."""
+    """Prints ground trees in the other language.
+
+    signs: the sign between the operands of an operator; `not eq` is the sign of a negated `eq`, if there is one.
+    forms: each other operator, with `{}` for an operand.
+    """
+
+    signs: Mapping[str, str]
+    forms: Mapping[str, str]
 
     def show(self, expr: Expr, texts: dict[Expr, str]) -> str:
         """The tree as text; `texts` has the trees that have been printed or have a name."""
@@ -144,6 +151,21 @@ class Printer:
 
     def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
         """The text of a tree; `show` prints its parts."""
+        op, operands = expr.op, expr.args
+        if op == "const":
+            return self._const(expr)
+        if op == "read":
+            return self._read(operands[0], tuple(i.value for i in operands[1:]))
+        if op == "not" and f"not {operands[0].op}" in self.signs:
+            (inner,) = operands
+            op, operands = f"not {inner.op}", tuple(map(not_, inner.args)) if inner.op == "and" else inner.args
+        shown = map(show, operands)
+        return f"({f' {self.signs[op]} '.join(shown)})" if op in self.signs else self.forms[op].format(*shown)
+
+    def _const(self, expr: Expr) -> str:
+        raise NotImplementedError
+
+    def _read(self, field: str, indices: tuple[int, ...]) -> str:
         raise NotImplementedError
 
 

@@ -17,7 +17,7 @@ A property of liveness is a temporal formula, and the specification then has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 
 from ...language.expressions import TRUE, Expr, const, equal, not_, or_
@@ -35,6 +35,8 @@ RESERVED = words(
     "OTHER PICK PROOF PROPOSITION PROVE QED RECURSIVE STATE STRING SUBSET SUFFICES TAKE TEMPORAL THEN THEOREM TRUE "
     "UNCHANGED UNION USE VARIABLE VARIABLES WITH WITNESS Init Int Integers Nat Naturals Next Protocol Spec InRange vars"
 )
+_SIGNS = {"and": "/\\", "not and": "\\/", "eq": "=", "lt": "<", "add": "+", "sub": "-"}
+_FORMS = {"int": "(IF {} THEN 1 ELSE 0)", "ord": "{}", "not": "(~{})", "ite": "(IF {} THEN {} ELSE {})"}
 
 
 def tla(system: System, properties: Collection[str] | None = None, module: str = "") -> tuple[str, str]:
@@ -54,6 +56,8 @@ def tla(system: System, properties: Collection[str] | None = None, module: str =
 
 class _Module(Printer):
     """The parts of one module."""
+
+    signs, forms = _SIGNS, _FORMS
 
     def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
         self.kernel = kernel
@@ -203,26 +207,8 @@ class _Module(Printer):
 
     # ---- expressions
 
-    def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
-        op, args = expr.op, expr.args
-        if op == "const":
-            return self._const(expr)
-        if op == "read":
-            indices = ", ".join(str(i.value) for i in args[1:])
-            return self.fields[args[0]] + (f"[{indices}]" if indices else "")
-        if op == "int":
-            return f"(IF {show(args[0])} THEN 1 ELSE 0)"
-        if op == "ord":
-            return show(args[0])
-        if op == "and":
-            return f"({_AND.join(map(show, args))})"
-        if op == "not":
-            inner = args[0]
-            return f"({_OR.join(show(not_(x)) for x in inner.args)})" if inner.op == "and" else f"(~{show(inner)})"
-        if op == "ite":
-            return "(IF {} THEN {} ELSE {})".format(*map(show, args))
-        a, b = map(show, args)
-        return f"({a} {_SIGNS[op]} {b})"
+    def _read(self, field: str, indices: tuple[int, ...]) -> str:
+        return self.fields[field] + (f"[{', '.join(map(str, indices))}]" if indices else "")
 
     def _const(self, expr: Expr) -> str:
         sort, value = expr.sort, expr.value
@@ -233,9 +219,7 @@ class _Module(Printer):
         return str(value) if value >= 0 else f"({value})"
 
 
-_SIGNS = {"eq": "=", "lt": "<", "add": "+", "sub": "-"}
 _LIVE = {Form.LEADS_TO: "(({}) ~> ({}))", Form.EVENTUALLY: "<>({1})", Form.STABLE: "<>[]({1})"}
-_AND, _OR = " /\\ ", " \\/ "
 _PARTS = ("Protocol", "Next")
 
 

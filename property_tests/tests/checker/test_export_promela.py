@@ -14,6 +14,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.export import promela as exporter
 from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.steps import Printer
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
 from trystate.model.language import System
@@ -81,13 +82,13 @@ def test_spin_replays_a_counterexample_of_an_exported_system_step_by_step(tmp_pa
 
 Model = exporter._Model
 MISTAKES: dict[str, Mutant] = {
-    "less is at most": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "lt": "<="}),
+    "less is at most": replaced(Model, "signs", {**Model.signs, "lt": "<="}),
     "effects one after the other": replaced(exporter, "reads", lambda tree: set()),
-    "a dropped conjunct": rewritten(Model._show, "' && '.join(map(show, args))", "show(args[0])"),
+    "a dropped conjunct": rewritten(Printer._show, "map(show, operands)", "map(show, operands[op == 'and' :])"),
     "a bound that is too low": rewritten(Model._in_range, "{sort.high})", "{sort.high - 2})"),
-    "a sum is a difference": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
-    "a choice the wrong way round": rewritten(Model._show, "{} -> {} : {}", "{0} -> {2} : {1}"),
-    "a negation that is lost": replaced(exporter, "_not", lambda inner, show: show(inner)),
+    "a sum is a difference": replaced(Model, "signs", {**Model.signs, "add": "-"}),
+    "a choice the wrong way round": replaced(Model, "forms", {**Model.forms, "ite": "({0} -> {2} : {1})"}),
+    "a negation that is lost": replaced(Model, "forms", {**Model.forms, "not": "{}"}),
     "a type that is too small": replaced(exporter, "TYPES", {"byte": (-1000, 1000)}),
     "no rest": replaced(Model, "_rest", lambda self: iter(())),
     "faults count as progress": replaced(exporter, "Kind", SimpleNamespace(FAULT=None)),

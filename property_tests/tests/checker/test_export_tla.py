@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.export import tla as exporter
+from trystate.model.checker.export.steps import Printer
 from trystate.model.checker.export.tla import tla
 from trystate.model.language import System
 from trystate.property_tests.support.export.sample import Sample
@@ -76,9 +77,9 @@ def test_tlc_agrees_on_random_systems(jar: Path, declared: Declaration) -> None:
 
 
 MISTAKES: dict[str, Mutant] = {
-    "less is more": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "lt": ">"}),
-    "a sum is a difference": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
-    "a dropped conjunct": rewritten(exporter._Module._show, "_AND.join(map(show, args))", "show(args[0])"),
+    "less is more": replaced(exporter._Module, "signs", {**exporter._Module.signs, "lt": ">"}),
+    "a sum is a difference": replaced(exporter._Module, "signs", {**exporter._Module.signs, "add": "-"}),
+    "a dropped conjunct": rewritten(Printer._show, "map(show, operands)", "map(show, operands[op == 'and' :])"),
     "one member alone is changed": rewritten(exporter._except, "[*changed]", "[*changed][:1]"),
     "a bound that is too low": rewritten(exporter._set, "({sort.low})..{sort.high}", "(-1)..100"),
 }
