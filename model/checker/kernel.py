@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..language.beginnings import beginnings
 from ..language.expressions import Expr, Role, and_, const, differing, equal, lift_like, not_, or_, read, substitute
@@ -33,6 +33,7 @@ from ..language.systems import State, System
 from ..language.transitions import Kind, Transition
 
 Binding = Mapping[Expr, int]  # the index for each parameter
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,6 +164,15 @@ class Path:
 
     states: tuple[State, ...]
     steps: tuple[int, ...]
+
+
+def traced(end: Seen, origin: Callable[[Seen], tuple[Seen, int] | None]) -> tuple[list[Seen], list[int]]:
+    """The states to the last one and the steps between them; `origin` is None for the first state."""
+    states, steps = [end], list[int]()
+    while (before := origin(states[-1])) is not None:
+        states.append(before[0])
+        steps.append(before[1])
+    return states[::-1], steps[::-1]
 
 
 NO_PATH = Path((), ())

@@ -19,7 +19,7 @@ from ...language.properties import Form, Within
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
-from ..kernel import Binding, Exploration, Group, Kernel, Lasso, Limits, Path, Watch, WatchKey, fair_groups
+from ..kernel import Binding, Exploration, Group, Kernel, Lasso, Limits, Path, Watch, WatchKey, fair_groups, traced
 
 # Upper bounds, measured with tracemalloc; each needs in addition a tuple of the state's cells.
 STATE_BYTES = 200  # an entry in two dicts, the parent and the list of steps
@@ -95,11 +95,8 @@ class ReferenceEngine:
         return all(c.sort.low <= value <= c.sort.high for c, value in zip(self.kernel.cells, state, strict=True))
 
     def _path(self, state: State) -> Path:
-        states, steps = [state], []
-        while (origin := self.parent[states[-1]]) is not None:
-            states.append(origin[0])
-            steps.append(origin[1])
-        return Path(tuple(reversed(states)), tuple(reversed(steps)))
+        states, steps = traced(state, self.parent.__getitem__)
+        return Path(tuple(states), tuple(steps))
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
         with memory_bounded(self.limits):
@@ -113,13 +110,9 @@ class ReferenceEngine:
         while queue:
             state, count = here = queue.popleft()
             if count == within.times:
-                states, steps = [state], list[int]()
-                while (origin := origins[here]) is not None:
-                    here, number = origin
-                    states.append(here[0])
-                    steps.append(number)
-                stem = self._path(here[0])
-                return Path(stem.states[:-1] + tuple(reversed(states)), stem.steps + tuple(reversed(steps)))
+                run, steps = traced(here, origins.__getitem__)
+                stem = self._path(run[0][0])
+                return Path(stem.states[:-1] + tuple(state for state, _ in run), stem.steps + tuple(steps))
             for number, after in self.graph[state]:
                 then = after, count + (number in counted)
                 if after in avoid and then not in origins:
@@ -297,11 +290,8 @@ def _route(
     while queue:
         state = queue.popleft()
         if goal(state):
-            route = []
-            while (origin := parent[state]) is not None:
-                route.append((origin[1], state))
-                state = origin[0]
-            return route[::-1]
+            states, steps = traced(state, parent.__getitem__)
+            return [*zip(steps, states[1:], strict=True)]
         for number, after in graph[state]:
             if after in region and after not in parent:
                 parent[after] = (state, number)

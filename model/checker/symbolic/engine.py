@@ -113,14 +113,11 @@ class SymbolicEngine:
             paths, rounds = Paths(self.steps, avoid, self.diagrams, self.clock.check), [avoid]
             for _ in range(within.times):
                 rounds.append(paths.backward(paths.before(rounds[-1], avoid, counted), avoid))
-            starts = starts & rounds[-1]
-            if starts == self.diagrams.false:
+            walk = self._walk(paths, starts & rounds[-1])
+            if walk is None:
                 return None
-            depth = self._depth(starts)
-            stem = self._path(self._pick(starts & self.seen[depth]), depth)
-            walk = Walk(paths, self.encoding, self.interpreter, stem.states[-1])
             walk.delay(avoid, counted, rounds)
-            return Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
+            return walk.path
 
     def occurs(self, expr: Expr, binding: Binding) -> bool:
         with self._bounded():
@@ -276,12 +273,16 @@ class SymbolicEngine:
         if (avoid & premise) == self.diagrams.false:
             return None
         region = Region(self.steps, avoid, self.diagrams, self.clock.check, again)
-        starts = region.states & premise
+        walk = self._walk(region, region.states & premise)
+        if walk is None:
+            return None
+        loop = walk.close_loop(region, again)
+        return Lasso(walk.path, loop)
+
+    def _walk(self, paths: Paths, starts: Function) -> Walk | None:
+        """A walk that begins with a shortest path to one of these states; None if there is none."""
         if starts == self.diagrams.false:
             return None
         depth = self._depth(starts)
         stem = self._path(self._pick(starts & self.seen[depth]), depth)
-        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1])
-        loop = walk.close_loop(region, again)
-        path = Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
-        return Lasso(path, len(stem.steps) + loop)
+        return Walk(paths, self.encoding, self.interpreter, stem)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...language.systems import State
 from ..interpret import Interpreter
-from ..kernel import Group, fair_groups
+from ..kernel import Group, Path, fair_groups
 from .diagrams import Diagrams, Function
 from .steps import Step
 from .trees import Encoding
@@ -83,20 +83,23 @@ class Region(Paths):
 
 
 class Walk:
-    """A walk on single states, guided by the distances to its next target."""
+    """A walk on single states from the end of `stem`, guided by the distances to its next target."""
 
-    def __init__(self, paths: Paths, encoding: Encoding, interpreter: Interpreter, start: State) -> None:
+    def __init__(self, paths: Paths, encoding: Encoding, interpreter: Interpreter, stem: Path) -> None:
         self.paths = paths
         self.encoding = encoding
         self.interpreter = interpreter
-        self.start = start
-        self.states: list[State] = []
-        self.steps: list[int] = []
+        self.states, self.steps = [*stem.states], [*stem.steps]
         self._rings: dict[Group, list[Function]] = {}
 
     @property
     def here(self) -> State:
-        return self.states[-1] if self.states else self.start
+        return self.states[-1]
+
+    @property
+    def path(self) -> Path:
+        """The walk so far, with the stem."""
+        return Path(tuple(self.states), tuple(self.steps))
 
     def close_loop(self, region: Region, again: Function | None = None) -> int:
         """Walk until every group was satisfied since some state and the walk is back at that state.
