@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from operator import or_
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
@@ -70,6 +70,11 @@ class Diagrams:
             self.bdd.group(dict.fromkeys(bits, 2))
         self.true: Function = self.bdd.true
         self.false: Function = self.bdd.false
+        self.bit: Callable[[str], Function] = self.bdd.var
+        self.xor: Callable[[Function, Function], Function] = partial(self.bdd.apply, "xor")
+        self.ite: Callable[[Function, Function, Function], Function] = self.bdd.ite
+        self.cube: Callable[[dict[str, bool]], Function] = self.bdd.cube  # the conjunction that fixes these bits
+        self.support: Callable[[Function], set[str]] = self.bdd.support
 
     def _manager(self, memory_bytes: int) -> Any:
         """CUDD's manager.
@@ -83,37 +88,14 @@ class Diagrams:
         except (RuntimeError, ValueError) as error:
             raise MemoryError(str(error)) from None
 
-    def bit(self, name: str) -> Function:
-        found: Function = self.bdd.var(name)
-        return found
-
     def constant(self, value: bool) -> Function:
         return self.true if value else self.false
-
-    def xor(self, a: Function, b: Function) -> Function:
-        out: Function = self.bdd.apply("xor", a, b)
-        return out
-
-    def ite(self, c: Function, a: Function, b: Function) -> Function:
-        out: Function = self.bdd.ite(c, a, b)
-        return out
-
-    def cube(self, values: Mapping[str, bool]) -> Function:
-        """The conjunction that fixes these bits."""
-        out: Function = self.bdd.cube(dict(values))
-        return out
-
-    def exists(self, bits: Iterable[str], u: Function) -> Function:
-        out: Function = self.bdd.exist(set(bits), u)
-        return out
 
     def and_exists(self, a: Function, b: Function, bits: Iterable[str]) -> Function:
         """`∃ bits. a ∧ b`; with CUDD, without building `a ∧ b` first."""
         names = set(bits)
-        if self._cudd and names:
-            out: Function = self._module.and_exists(a, b, names)
-            return out
-        return self.exists(names, a & b)
+        out: Function = self._module.and_exists(a, b, names) if self._cudd and names else self.bdd.exist(names, a & b)
+        return out
 
     def restrict(self, u: Function, states: Function) -> Function:
         """A diagram that equals `u` in these states and, with CUDD, is small (Coudert and Madre, 1990)."""
@@ -132,10 +114,6 @@ class Diagrams:
     def put(self, values: Mapping[str, Any], u: Function) -> Function:
         """Substitute all bits at once, each by a bool, a bit's name or a diagram; one kind per call."""
         out: Function = self.bdd.let(dict(values), u) if values else u
-        return out
-
-    def support(self, u: Function) -> set[str]:
-        out: set[str] = self.bdd.support(u)
         return out
 
     def sift(self) -> None:
