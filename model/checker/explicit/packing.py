@@ -49,6 +49,7 @@ Columns = tuple[Column, ...]
 Keys = NDArray[Any]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
+Masked = tuple[int, int, int]  # a word, a mask, and the bits under it
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +217,9 @@ class Layout:
         name, *indices = expr.args
         return self.places[self.position[name, tuple(i.value for i in indices)]]
 
-    def masked(self, facts: Mapping[Expr, Expr]) -> list[tuple[int, int, int]]:
-        """One (word, mask, pattern) per word; together they hold exactly where the cells have these values."""
-        masks: dict[int, tuple[int, int]] = {}
-        for cell, value in facts.items():
-            p = self.place(cell)
-            mask, pattern = masks.get(p.word, (0, 0))
-            masks[p.word] = mask | p.mask, pattern | p.pattern(value.value)
-        return [(word, *masks[word]) for word in sorted(masks)]
+    def masked(self, facts: Mapping[Expr, Expr]) -> list[Masked]:
+        """One mask per word; together they hold exactly where the cells have these values."""
+        return sorted(masks((self.place(cell), value.value) for cell, value in facts.items()))
 
     def pack(self, states: Iterable[State]) -> Columns:
         # The offsets fit a word even if the values themselves do not.
@@ -309,6 +305,15 @@ class Layout:
     def table(self, keys: Keys) -> NDArray[np.int64]:
         """Keys as a row of words for each state."""
         return np.ascontiguousarray(keys).view(np.int64).reshape(-1, self.words)
+
+
+def masks(values: Iterable[tuple[Place, int]]) -> list[Masked]:
+    """The cells of each word, as a mask and the bits of their values."""
+    found: dict[int, tuple[int, int]] = {}
+    for p, value in values:
+        mask, pattern = found.get(p.word, (0, 0))
+        found[p.word] = mask | p.mask, pattern | p.pattern(value)
+    return [(word, *bits) for word, bits in found.items()]
 
 
 def hashed(columns: Columns, bits: int) -> Rows:

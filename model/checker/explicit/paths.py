@@ -15,7 +15,7 @@ import numpy as np
 
 from ..interpret import Interpreter
 from ..kernel import Kernel, Path, WatchKey
-from .packing import CHUNK, Columns, Keys, Layout, Mask, Place
+from .packing import CHUNK, Columns, Keys, Layout, Mask, Masked, Place, masks
 from .storage import Level, are_in
 from .vectorise import Step
 
@@ -27,7 +27,6 @@ CANDIDATES_MAX = 1 << 17  # with more guesses, the level before is expanded afte
 
 Words = tuple[int, ...]
 Origins = dict[Words, tuple[Words, int]]  # state -> a state of the level before, and the number of the step from it
-Masked = tuple[int, int, int]  # a word, a mask, and the bits under it
 Plan = tuple[list[Masked], list[Masked], list[Place], list[Masked]]  # cells that a step writes, keeps, frees, clears
 Trail = tuple[list[Words], list[int]]  # states from an initial one, and the number of the step between each two
 
@@ -147,9 +146,9 @@ class Trails:
             layout = self._layout
             fixed = {layout.place(read): value.value for read, value in step.facts.items()}
             places = {layout.places[k]: value for k, value in step.effects.items()}
-            written = _masks([(p, value.value) for p, value in places.items() if value.op == "const"])
-            kept = _masks([(p, value) for p, value in fixed.items() if p not in places])
-            cleared = _masks([(p, fixed.get(p, p.low)) for p in places])
+            written = masks([(p, value.value) for p, value in places.items() if value.op == "const"])
+            kept = masks([(p, value) for p, value in fixed.items() if p not in places])
+            cleared = masks([(p, fixed.get(p, p.low)) for p in places])
             plan = written, kept, [p for p in places if p not in fixed], cleared
             self._plans[step.instance.number] = plan
         return plan
@@ -177,15 +176,6 @@ class Trails:
         for end, start in zip(ends, starts, strict=True):
             out.setdefault(end, (start, number))
         return out
-
-
-def _masks(values: Iterable[tuple[Place, int]]) -> list[Masked]:
-    """The cells of each word, as a mask and the bits of their values."""
-    found: dict[int, tuple[int, int]] = {}
-    for p, value in values:
-        mask, pattern = found.get(p.word, (0, 0))
-        found[p.word] = mask | p.mask, pattern | p.pattern(value)
-    return [(word, *bits) for word, bits in found.items()]
 
 
 def _with(columns: Columns, wanted: Iterable[Masked]) -> Columns:
