@@ -9,7 +9,6 @@ conditions do not connect cost nothing. The states come in the order of the prod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -19,11 +18,8 @@ from .fields import Cell
 from .quantifiers import expand
 
 
-@dataclass(frozen=True, slots=True)
 class Beginning(bodies.Decorated):
     """The record of `@initial`: a condition on the initial states."""
-
-    body: Callable[..., Any]
 
 
 @bodies.without_parentheses

@@ -24,6 +24,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from itertools import combinations, zip_longest
 from opcode import opmap
@@ -176,10 +177,10 @@ def _reads(side: ast.expr, states: set[str]) -> bool:
     return root is not side and isinstance(root, ast.Name) and root.id in states
 
 
+@dataclass(frozen=True, slots=True)
 class Decorated:
     """The record of a decorator, with the function as its `body`."""
 
-    __slots__ = ()
     body: Callable[..., Any]
 
     def __call__(self, *given: Any) -> NoReturn:

@@ -8,7 +8,7 @@ label of the system names it: a verdict holds within it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from . import bodies, source
@@ -18,11 +18,8 @@ from .state import SymbolicState
 from .transitions import Transition
 
 
-@dataclass(frozen=True, slots=True)
 class Constraint(bodies.Decorated):
     """The record of `@constraint`."""
-
-    body: Callable[..., Any]
 
 
 @bodies.without_parentheses

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class Derived(bodies.Decorated):
     """The record of `@derived`."""
 
-    body: Callable[..., Any]
     each: tuple[Any, ...]
 
 

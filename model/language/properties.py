@@ -63,7 +63,6 @@ class Within(NamedTuple):
 class Claim(bodies.Decorated):
     """A decorator's record of a property function."""
 
-    body: Callable[..., Any]
     form: Form
     each: tuple[Any, ...]
     on: tuple[str, ...]

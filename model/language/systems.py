@@ -53,11 +53,8 @@ State = tuple[int, ...]
 """A state of a system: a number for each of its cells, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(bodies.Decorated):
     """The record of `@terminal`: the states in which the system may stop."""
-
-    body: Callable[..., Any]
 
 
 @bodies.without_parentheses

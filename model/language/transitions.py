@@ -105,7 +105,6 @@ def may(origin: Any, dest: Any, *, of: str = "self", editions: Any = ()) -> tupl
 class Rule(bodies.Decorated):
     """A decorator's record of a transition function, before any system is built."""
 
-    body: Callable[..., None]
     kind: Kind
     each: tuple[Any, ...]
     arcs: tuple[Arc, ...]
