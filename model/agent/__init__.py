@@ -3,20 +3,7 @@
 from .ours import Ours
 from .properties import Agents
 from .seed import Seed
-from .torch import Torch, Torch27
-from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
+from .torch import Torch
+from .vocabulary import Edition, Ending, Loop, Verdict, WorkerState
 
-__all__ = [
-    "Agents",
-    "Edition",
-    "Ending",
-    "Loop",
-    "Ours",
-    "Pace",
-    "Seed",
-    "Stopping",
-    "Torch",
-    "Torch27",
-    "Verdict",
-    "WorkerState",
-]
+__all__ = ["Agents", "Edition", "Ending", "Loop", "Ours", "Seed", "Torch", "Verdict", "WorkerState"]

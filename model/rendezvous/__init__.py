@@ -6,31 +6,16 @@ The systems are loaded when they are first used: the runtime imports the vocabul
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .vocabulary import (
-    Action,
-    AgentPhase,
-    Deadline,
-    Edition,
-    Heartbeat,
-    Holder,
-    JoinDeadline,
-    Membership,
-    Operation,
-    Round,
-)
+from .vocabulary import Edition
 
 if TYPE_CHECKING:
     from .operators import OPERATORS
     from .ours import Ours
     from .properties import Rendezvous
-    from .torch import Torch110, Torch212, Torch213
 
-__all__ = [
-    "OPERATORS", "Action", "AgentPhase", "Deadline", "Edition", "Heartbeat", "Holder", "JoinDeadline", "Membership",
-    "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch212", "Torch213",
-]  # fmt: skip
+__all__ = ["OPERATORS", "Edition", "Ours", "Rendezvous"]
 
-_LATER = {"OPERATORS": "operators", "Ours": "ours", "Rendezvous": "ours"} | dict.fromkeys(__all__[-3:], "torch")
+_LATER = {"OPERATORS": "operators", "Ours": "ours", "Rendezvous": "ours"}
 
 
 def __getattr__(name: str) -> Any:
