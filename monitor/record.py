@@ -26,21 +26,13 @@ from trystate.model.errors import UsageError
 STRUCTURE_BYTES_MAX = 1 << 18  # limit of a line without its texts; parsed, it takes some thirty times as much memory
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 NUMBER_MAX = (1 << 53) - 1
-TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
-SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs in addition to `t` and `c`
-    "header": {"format": NUMBER},
-    "open": {},
-    "close": {},
-    "write": {"key": TEXT, "v": NUMBER, "value": TEXT},
-    "refused": {"key": TEXT, "v": NUMBER},
-    "read": {"key": TEXT, "v": NUMBER},
-    "delete": {},
-    "wait": {"missing": LIST},
-    "go": {},
-    "stop": {},
-    "tick": {},
-    "lost": {"lines": NUMBER},
-    "end": {},
+SHAPES: Mapping[str, Mapping[str, type]] = {  # the fields that a line needs in addition to `t` and `c`
+    "header": {"format": int},
+    "write": {"key": str, "v": int, "value": str},
+    "refused": {"key": str, "v": int},
+    "read": {"key": str, "v": int},
+    "wait": {"missing": list},
+    "lost": {"lines": int},
 }
 PART = re.compile(r"(?:^|/)torch\.rendezvous\.(?P<torch>.+?)\.(?P<round>\d+)/(?P<rest>.+)$")
 
@@ -174,9 +166,9 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, "its `t` is not a time in seconds")
     if isinstance(connection, bool) or not isinstance(connection, int) or not 0 <= connection <= NUMBER_MAX:
         return Flaw(file, number, "its `c` is not the number of a connection")
-    for name, kinds in SHAPES.get(what, {}).items():
+    for name, kind in SHAPES.get(what, {}).items():
         value: Any = found.get(name)
-        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        fits = isinstance(value, kind) and not isinstance(value, bool)
         if not fits or (isinstance(value, int) and not 0 <= value <= NUMBER_MAX):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
     return Line(file, number, what, float(time), connection, found)

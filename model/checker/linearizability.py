@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from ..errors import LimitReached, UsageError
 
@@ -248,12 +248,8 @@ def _validate(calls: Sequence[Call[Operation, Outcome]]) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Link(Generic[Operation, Outcome]):
-    """The last call placed, and the calls placed before it."""
-
-    placed: Placed[Operation, Outcome]
-    before: _Link[Operation, Outcome] | None
+Link = tuple[Any, ...]
+"""The last call placed, and the link of the calls placed before it; empty without calls."""
 
 
 class _Search(Generic[State, Operation, Outcome]):
@@ -277,20 +273,19 @@ class _Search(Generic[State, Operation, Outcome]):
         self.returns = _returns(calls)
         self.furthest = -1
         self.possible: dict[Outcome, None] = {}
-        self._best: _Link[Operation, Outcome] | None = None
+        self._best: Link = ()
 
     def order(self) -> tuple[Placed[Operation, Outcome], ...]:
         """The order found, or a longest attempt."""
         placed, link = [], self._best
-        while link is not None:
-            placed.append(link.placed)
-            link = link.before
+        while link:
+            last, link = link
+            placed.append(last)
         return tuple(reversed(placed))
 
     def run(self) -> bool:
         """Whether an order exists."""
-        stack: list[tuple[int, int, State, Outcome | None, _Link[Operation, Outcome] | None]] = []
-        stack.append((0, 0, self.specification.initial, None, None))
+        stack: list[tuple[int, int, State, Outcome | None, Link]] = [(0, 0, self.specification.initial, None, ())]
         openings = list(self._openings())
         goal = len(self.returns) - (self.doubted is not None)
         seen = set()
@@ -315,7 +310,7 @@ class _Search(Generic[State, Operation, Outcome]):
                 if not placed & (bit := 1 << k):
                     for after, outcome in self._steps(k, state):
                         now = outcome if k == self.doubted else answer
-                        link_after = _Link(Placed(self.calls[k], outcome, moment), link)
+                        link_after = Placed(self.calls[k], outcome, moment), link
                         stack.append((explained, placed | bit, after, now, link_after))
         return False
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import source
-from .expressions import Expr, add, const, equal, ite, less, lift, named, not_, or_, substitute, subtract
+from .expressions import Expr, add, const, equal, ite, less, lift, named, not_, or_, refuse_others, substitute, subtract
 from .quantifiers import abstract, looped, total
 
 TABLE_MAX = 64  # values of an operand that a choice lists; above, it compares intervals
@@ -26,7 +26,7 @@ COUNTED_MAX = 16  # values of a summand, whose counts are added; above, the memb
 
 def multiply(a: Expr, b: Expr) -> Expr:
     """The product of two numbers."""
-    _numbers("multiply", a, b)
+    refuse_others("multiply", a, b)
     if a.op == b.op == "const":
         return lift(a.value * b.value)
     many, few = (b, a) if a.op == "const" or (b.op != "const" and a.sort.size < b.sort.size) else (a, b)
@@ -62,13 +62,13 @@ def remainder(a: Expr, divisor: Any) -> Expr:
 
 def negative(a: Expr) -> Expr:
     """The number with the other sign."""
-    _numbers("negate", a)
+    refuse_others("negate", a)
     return named("−{0}", subtract(lift(0), a), a)
 
 
 def absolute(a: Expr) -> Expr:
     """The number without its sign."""
-    _numbers("take the absolute value of", a)
+    refuse_others("take the absolute value of", a)
     if a.sort.least >= 0:
         return a
     if a.sort.size <= TABLE_MAX:
@@ -91,14 +91,8 @@ def min_(values: Iterable[Any]) -> Expr:
     return _folded("min", values, _smallest, lambda a, b: ite(less(b, a), b, a))
 
 
-def _numbers(what: str, *operands: Expr) -> None:
-    for x in operands:
-        if x.sort.kind != "int":
-            source.refuse(f"cannot {what} {x}: it is of sort {x.sort.name}, not a number")
-
-
 def _divisor(a: Expr, divisor: Any) -> int:
-    _numbers("divide", a)
+    refuse_others("divide", a)
     known = lift(divisor)
     if known.op != "const" or known.sort.kind != "int" or known.value < 1:
         source.refuse(f"cannot divide {a} by {known}: the divisor is a number of at least 1 that is always the same")
@@ -134,7 +128,7 @@ def _folded(
     """The fold of numbers: of each loop over an index, and of all values of a list."""
     parts, shown = list[Expr](), list[Expr]()
     for body, loops in looped(values):
-        _numbers(f"take the {what} of", body)
+        refuse_others(f"take the {what} of", body)
         if len(loops) > 1:
             source.refuse(f"{what}_() ranges over only one index: nest another {what}_() inside it for more")
         parts.append(over(loops[0], body) if loops else body)

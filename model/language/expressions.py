@@ -362,14 +362,15 @@ def less(a: Expr, b: Expr) -> Expr:
     return Expr("lt", (a, b), BOOL)
 
 
-def _arithmetic(a: Expr, b: Expr, what: str) -> None:
-    for x in (a, b):
+def refuse_others(what: str, *numbers: Expr) -> None:
+    """Refuse operands that are not numbers."""
+    for x in numbers:
         if x.sort.kind != "int":
             source.refuse(f"cannot {what} {x}: it is of sort {x.sort.name}, not a number")
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    _arithmetic(a, b, "add")
+    refuse_others("add", a, b)
     if a.op == b.op == "const":
         return lift(a.args[0] + b.args[0])
     for x, y in ((a, b), (b, a)):
@@ -379,7 +380,7 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def subtract(a: Expr, b: Expr) -> Expr:
-    _arithmetic(a, b, "subtract")
+    refuse_others("subtract", a, b)
     if a.op == b.op == "const":
         return lift(a.args[0] - b.args[0])
     if b.op == "const" and b.args[0] == 0:

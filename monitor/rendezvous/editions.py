@@ -27,7 +27,7 @@ SUPPOSED = {"crashed", "stalled", "partitioned"}  # fields that a follower sets,
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The steps of one edition, by their evidence in a record. All are steps of a node, except `last_call`."""
+    """The steps of one edition, by their evidence in a record. All are steps of a node."""
 
     edition: Edition
     system: type[System]
@@ -35,7 +35,6 @@ class Moves:
     shown: tuple[str, ...]  # steps that do not change the shared state, but have a line
     leaves: tuple[str, ...]  # steps that lead to the end of a process that is not killed
     returns: Mapping[str, tuple[str, ...]]  # requests by which agents exchange data: the steps that each can be
-    last_call: str = "last_call_passes"
 
     @property
     def faults(self) -> tuple[str, ...]:

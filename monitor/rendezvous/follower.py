@@ -323,7 +323,7 @@ class Follower(Possibilities):
     def _became(self, edition: Edition, states: dict[Bytes, Trail | None]) -> dict[Bytes, Trail | None]:
         """Follow another edition from now on; returns these states as its states."""
         self.states, self.edition, self.moves = states, edition, EDITIONS[edition]
-        self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
+        self.rebuild(self.size, [*range(len(self.roster.peers))])
         return dict(self.states)
 
     def _tried(
@@ -398,7 +398,7 @@ class Follower(Possibilities):
 
     def _call_over(self, state: Bytes) -> Bytes:
         """End the last call, perhaps before each node has polled, which cannot happen in the model's long calls."""
-        after = self.stepper.step(self.moves.last_call, self.stepper.at(state))
+        after = self.stepper.step("last_call_passes", self.stepper.at(state))
         if after is None and self.stepper.get(state, "deadline") == ordinal(Deadline.RUNNING):
             after = self.stepper.put(state, {("deadline", ()): ordinal(Deadline.PASSED)})
         return after or state
@@ -611,14 +611,13 @@ class Follower(Possibilities):
     def _resize(self, low: int | None, high: int | None) -> None:
         if (low, high) != (self.low, self.high):
             self.low, self.high = low, high
-            self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
+            self.rebuild(self.size, [*range(len(self.roster.peers))])
 
     def _begin_again(self, why: str) -> None:
         """Start again with another shared state."""
         self.judge.note(f"the shared state starts again: {why}")
         alive: Values = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
-        size = self.stepper.columns["member"].shape[0]
-        absent: Values = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
+        absent: Values = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), self.size)}
         self.states = {self.stepper.put(self.stepper.initial, alive | absent): None}
         self.begun = False
         self._calls, self._deadline = 0.0, None

@@ -104,7 +104,7 @@ class Possibilities:
 
     def _build(self, size: int) -> None:
         """Build the system, and sort its steps into steps that a line shows and steps without a trace."""
-        self.stepper = _stepper(self.edition, size, *self._sizes())
+        self.size, self.stepper = size, _stepper(self.edition, size, *self._sizes())
         self.lens = Lens(self.stepper, self.protocol)
         self.writes = self.moves.writes(self.stepper.system)
         self.traceless = self.moves.traceless(self.stepper.system)
@@ -115,10 +115,9 @@ class Possibilities:
 
     def insert(self, place: int) -> None:
         """Add a node to the states, at this place of the roster."""
-        count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
-        sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
-        if count > size:
-            self.rebuild(size * 2, sources)
+        sources: list[int | None] = [*range(place), None, *range(place, len(self.roster.peers) - 1)]
+        if len(sources) > self.size:
+            self.rebuild(self.size * 2, sources)
         else:
             self.rearrange(self.stepper, sources)
 
