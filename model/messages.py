@@ -111,10 +111,7 @@ class Message:
 
     def found_in(self, line: str) -> Values | None:
         """The values of the first text that matches a line; None if no text does."""
-        for text in TEXTS[self.name]:
-            if (values := text.found_in(line)) is not None:
-                return values
-        return None
+        return next((values for text in TEXTS[self.name] if (values := text.found_in(line)) is not None), None)
 
 
 ARRIVALS: Mapping[str, Callable[[int, int], bool]] = {  # takes the counted ranks and the size of the world
@@ -172,16 +169,11 @@ def found_in(line: str) -> tuple[Message, Values] | None:
     line: a line without colours, and without the rank and time in front of it.
     """
     told = SPACES.sub(" ", line)
-    for message in _MESSAGES:
-        if (values := message.found_in(told)) is not None:
-            return message, values
-    return None
+    return next(((row, values) for row in _MESSAGES if (values := row.found_in(told)) is not None), None)
 
 
 def having(words: str) -> Message | None:
     """The first row with these words in a fixed part of one of its texts. It finds a part of a message."""
     told = SPACES.sub(" ", words).strip().lower()
-    for message in _MESSAGES:
-        if any(told in part.lower() for text in TEXTS[message.name] for part in text.parts):
-            return message
-    return None
+    parts = ((row, part) for row in _MESSAGES for text in TEXTS[row.name] for part in text.parts)
+    return next((row for row, part in parts if told in part.lower()), None)

@@ -234,11 +234,8 @@ class Kernel:
         self.system = system
         self.cells: tuple[Cell, ...] = system.cells
         self.position = {cell.key: k for k, cell in enumerate(self.cells)}
-        instances: list[Instance] = []
-        for t in system.transitions:
-            for indices in product(*(range(p.sort.size) for p in t.params)):
-                instances.append(Instance(len(instances), t, indices))
-        self.instances = tuple(instances)
+        steps = ((t, k) for t in system.transitions for k in product(*(range(p.sort.size) for p in t.params)))
+        self.instances = tuple(Instance(number, t, indices) for number, (t, indices) in enumerate(steps))
         self.constant_cells = self._constant_cells()
         constants = {
             self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.constant_cells.items()

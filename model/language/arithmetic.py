@@ -14,6 +14,7 @@ system is built, a proof leaves a range open, or a sum ranges over more than one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 from . import source
@@ -135,10 +136,8 @@ def _folded(
         shown.append(abstract("any", loops[0], body) if loops else body)  # it prints as `j: load[j]`
     if not parts:
         source.refuse(f"{what}_() of no numbers: give at least one")
-    out = parts[0]
-    for part in parts[1:]:
-        out = two(out, part)
-    return named(f"{what}({', '.join(f'{{{k}}}' for k in range(len(shown)))})", out, *shown)
+    label = f"{what}({', '.join(f'{{{k}}}' for k in range(len(shown)))})"
+    return named(label, reduce(two, parts), *shown)
 
 
 def _each(loop: Expr, body: Expr) -> list[Expr]:

@@ -91,11 +91,8 @@ class Stepper:
         self.transitions = {t.name: t for t in system.transitions}
         self._effects = {t.name: list(t.effects.items()) for t in system.transitions}
         self._compiled: dict[tuple[Expr, Axes], Evaluator] = {}
-        self._places: dict[Expr, int] = {}  # the position of each parameter in a binding
-        for t in system.transitions:
-            self._places.update({p: k for k, p in enumerate(t.params)})
-        for p in system.properties:
-            self._places.update({v: k for k, v in enumerate(p.params)})
+        bound = (one.params for one in (*system.transitions, *system.properties))
+        self._places = {p: k for params in bound for k, p in enumerate(params)}  # the position in a binding
         self.initial: Bytes = tuple(c.pack(c.slot.initial[0]) for c in self.columns.values())
 
     # ---- states

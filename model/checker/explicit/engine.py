@@ -199,8 +199,7 @@ class ExplicitEngine:
         """Continue on the workers' arrays, such as a GPU's. Such a search has no storage."""
         moved = Compiled.of(self.kernel, symmetry=self.reduced, layouts=layouts)
         for here, there in zip(self.steps, moved.steps, strict=True):
-            if here.activated:
-                there.activate()
+            there.activated = here.activated
         self._use(moved)
         self.visited = Visited(self.layout, self._workers)
         for level in self.levels:
@@ -257,7 +256,7 @@ class ExplicitEngine:
             for key, find in expansion.finds.items():
                 watching.found.setdefault(key, find)
             for number in expansion.met:
-                self.compiled.steps[number].activate()
+                self.compiled.steps[number].activated = True
             self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
             if len(expansion.after):
                 following.add(expansion.after)

@@ -226,7 +226,7 @@ class PartitionedEngine(ExplicitEngine):
         due = self._saver.due(self)
         notes = self.told("level", self._full, due, new, self._level_edges, self._peak_bytes, finds, met)
         for number in sorted({number for *_, numbers in notes for number in numbers}):
-            self.steps[number].activate()
+            self.steps[number].activated = True
             self._met.add(number)
         rows = [row for *_, found, _ in notes for row in found]
         for number, step, *words in self._first(rows):

@@ -64,7 +64,7 @@ class Saver:
         """Load a saved search; returns its last level."""
         search.levels, search.edges = Levels((search.layout, level) for level in saved.levels), saved.edges
         for number in saved.met:
-            search.steps[number].activate()
+            search.steps[number].activated = True
         visited = search.visited
         visited.stored = [*saved.merged]
         visited.count = sum(map(len, saved.merged))

@@ -131,18 +131,15 @@ def distinguishes(expr: Expr, sort: Sort) -> str:
 
 def sorting_network(size: int) -> list[tuple[int, int]]:
     """Compare-exchanges that sort `size` values (Batcher's odd-even merge sort, Knuth vol. 3, 5.3.4)."""
-    pairs = []
-    p = 1
-    while p < size:
-        k = p
-        while k:
-            for j in range(k % p, size - k, 2 * k):
-                for i in range(j, min(j + k, size - k)):
-                    if i // (2 * p) == (i + k) // (2 * p):
-                        pairs.append((i, i + k))
-            k //= 2
-        p *= 2
-    return pairs
+    powers = [1 << n for n in range((size - 1).bit_length())]
+    return [
+        (i, i + k)
+        for p in powers
+        for k in reversed(powers[: p.bit_length()])
+        for j in range(k % p, size - k, 2 * k)
+        for i in range(j, min(j + k, size - k))
+        if i // (2 * p) == (i + k) // (2 * p)
+    ]
 
 
 class Symmetry:

@@ -279,7 +279,7 @@ class Step:
         self.kernel = kernel
         self.instance = instance
         self.layout = layout
-        self.activated = False
+        self.activated = False  # whether a state has the values that the guard fixes
         self._memo: dict[Expr, Expr] = {}
         self._run: Callable[..., Any] | None = None
         self._fixed = layout.masked(fixed(kernel.guard(instance)))
@@ -311,10 +311,6 @@ class Step:
             self._run = self.layout.function("step", emitter.lines)
         found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
-
-    def activate(self) -> None:
-        """Record that a state has the values that the guard fixes."""
-        self.activated = True
 
     @cached_property
     def _guard(self) -> tuple[dict[Expr, Expr], Expr]:

@@ -70,13 +70,11 @@ class _Module(Printer):
         self.formulas = {
             p.name: self.names.new(f"never_{p.name}" if p.form is Form.SOMETIMES else p.name) for p in asked
         }
-        self.actions: dict[int, str] = {}
         self.parts: list[str] = []
 
     def text(self, module: str) -> str:
         taken = [*steps(self.kernel, self.asked)]
-        for step in taken:
-            self.actions[step.instance.number] = self.names.new(step.instance.label.rstrip(")"))
+        self.actions = {step.instance.number: self.names.new(step.instance.label.rstrip(")")) for step in taken}
         actions = [line for step in taken for line in self._action(step)]
         rest = [*self._begin(), *actions, *self._next(taken), *self._formulas(taken)]
         return "\n".join([*self._head(module), *rest, "=" * 78]) + "\n"

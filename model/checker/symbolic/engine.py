@@ -164,11 +164,8 @@ class SymbolicEngine:
     def _initial(self) -> Function:
         out = self._holds(self.kernel.system.initial_condition, {})
         for cell in self.kernel.cells:
-            read = self.kernel.cell_read(*cell.key)
-            values = self.diagrams.false
-            for value in cell.initial:
-                values = values | self.trees.equal(self.trees.vector(read), self.trees.constant(value))
-            out = out & values
+            read = self.trees.vector(self.kernel.cell_read(*cell.key))
+            out = out & self.diagrams.union(self.trees.equal(read, self.trees.constant(v)) for v in cell.initial)
         return out
 
     def _progress(self) -> None:
