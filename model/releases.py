@@ -3,8 +3,7 @@
 Theory of operation. A row is a minor release; its patch releases do not differ in anything that is modelled. Two
 columns name the editions that describe its rendezvous and its agent. The edition TORCH describes the operators, shared
 state, state holder and executor of every row. A finding has the first and the last release with it; the functions below
-answer for one release. They take the version of an installed package (`2.13.0+cpu`). A version that is newer than the
-last row counts as the last row.
+answer for one release. They take the version of an installed package (`2.13.0+cpu`).
 
 The back-off of 2.15 (`--rdzv-conf cas_backoff_max_seconds`, off by default) is a delay. A node that has lost a write
 waits, decides on the state that the store sent it before the wait, and writes the result. The model has no clock
@@ -121,12 +120,6 @@ LOST_WRITES = (
     LostWrites(64, 0.3, 273, 221, 332, 4.9),
     LostWrites(64, 1.0, 3_648, 3_621, 3_651, None),
 )
-
-
-def release_of(version: str) -> Release | None:
-    """The row of an installed version, the last one if it is newer than all; None if it is older than the first."""
-    series = _series(version)
-    return next((row for row in reversed(RELEASES) if row.series <= series), None)
 
 
 def is_newer(version: str) -> bool:

@@ -374,27 +374,27 @@ class Passes:
 
     def _ends(self, one: Pass) -> None:
         if one.state is Part.DONE:
-            self._returned(one.where, one)
+            self._returned(one)
         elif one.state is Part.CANCELLED:
-            self._raised(one.where, one)
+            self._raised(one)
 
-    def _returned(self, where: str, one: Pass) -> None:
+    def _returned(self, one: Pass) -> None:
         busy = [f"worker {worker} ({share.state.name})" for worker, share in one.shares.items()
                 if share.state is not Part.DONE and worker not in self._cut]  # fmt: skip
         if busy:
-            self._note("end", where, one, f"backward() returned, and these parts are not done: {_listed(busy)}")
+            self._note("end", one.where, one, f"backward() returned, and these parts are not done: {_listed(busy)}")
         waiting = [_unanswered(told, one.open[told][0]) for told in one.open]
         if waiting:
-            self._note("end", where, one, f"backward() returned, and these answers are missing: {_listed(waiting)}")
+            self._note("end", one.where, one, f"backward() returned, and these answers are missing: {_listed(waiting)}")
         if missing := sorted(one.marked - one.given):
             sends = _listed([shown_id(send) for send in missing])
-            self._note("end", where, one, f"backward() returned, and these marked sends got no gradient: {sends}")
+            self._note("end", one.where, one, f"backward() returned, and these marked sends got no gradient: {sends}")
 
-    def _raised(self, where: str, one: Pass) -> None:
+    def _raised(self, one: Pass) -> None:
         left = [f"worker {worker} ({share.state.name})" for worker, share in one.shares.items()
                 if share.state in LIVE and worker not in one.lost | self._cut]  # fmt: skip
         if left:
-            self._note("left", where, one, f"backward() raised, and the pass is not over at {_listed(left)}")
+            self._note("left", one.where, one, f"backward() raised, and the pass is not over at {_listed(left)}")
 
     def waits(self) -> Iterator[str]:
         """The waits of each pass that is not over."""

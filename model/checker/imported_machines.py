@@ -41,7 +41,8 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
         states: Any = enum.Enum(f"{name}State", {state: f"the state {state}" for state in names})  # type: ignore[misc]
     except ValueError as error:
         raise UsageError(f"the machine has a state that no enum can have ({error}): rename it") from None
-    events = {k: v for k, v in machine.events.items() if not (machine.auto_transitions and _is_automatic(k, names))}
+    automatic = {f"to_{name}" for name in names if machine.auto_transitions}  # the library itself made these triggers
+    events = {k: v for k, v in machine.events.items() if k not in automatic}
     rows = {k: [row for each in event.transitions.values() for row in each] for k, event in events.items()}
     conditions: dict[str, Any] = {}
     for condition in (c for each in rows.values() for row in each for c in row.conditions):
@@ -68,11 +69,6 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
     if stuck and flags:  # the flags change for ever, so the system itself has no deadlock there
         body["a_state_is_left"] = always()(_never(stuck))
     return types.new_class(name, (System,), exec_body=lambda own: own.update(body))
-
-
-def _is_automatic(trigger: str, names: Iterable[str]) -> bool:
-    """Whether the library itself made the trigger, which leads from any state to one state."""
-    return trigger.removeprefix("to_") in names and trigger.startswith("to_")
 
 
 def _name(condition: Any) -> str:

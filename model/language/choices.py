@@ -10,7 +10,6 @@ Failures: there is nothing to choose, values are not of one sort, or an index ha
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,9 +18,10 @@ from typing import Any
 
 from . import source
 from .expressions import Expr, and_, const, equal, ite, lift, member_of, named, not_, or_, read, variable
+from .fields import sort_of, values_of
 from .quantifiers import IndexSet, check_loop
 from .records import Composite
-from .sorts import BOOL, Sort, enum_sort, int_sort
+from .sorts import BOOL, Sort
 
 MEMBERS_MAX = 8  # an index of this size has 256 subsets, and a step an instance for each
 
@@ -63,12 +63,8 @@ def choose(made: list[Choice], values: Any) -> Any:
     """Add a choice, and return its tree; for values that are tuples, a tuple of trees."""
     if isinstance(values, IndexSet):
         return _added(made, values.sort)
-    if isinstance(values, type) and issubclass(values, enum.Enum):
-        return _added(made, enum_sort(values), tuple(values))
-    if values is bool:
-        return _added(made, BOOL, (False, True))
-    if isinstance(values, range) and values and values[0] == 0 and values.step == 1:
-        return _added(made, int_sort(0, len(values) - 1))
+    if (sort := sort_of(values)) is not None:
+        return _added(made, sort, values_of(values))
     listed = [*dict.fromkeys(values)] if isinstance(values, Iterable) else []
     if not listed:
         source.refuse(f"choose({values!r}): give an index, an enum, bool, a range, or one or more values")

@@ -126,14 +126,19 @@ class Sizes:
         name = self.names.get(id(given), given) if isinstance(given, Index) else given
         if isinstance(name, str) and name in self.indices:
             return self.indices[name]
-        if isinstance(given, type) and issubclass(given, enum.Enum):
-            return enum_sort(given)
-        if isinstance(given, range) and given and given[0] == 0 and given.step == 1:
-            return int_sort(0, len(given) - 1)
-        if given is bool:
-            return BOOL
+        if (sort := sort_of(given)) is not None:
+            return sort
         known = ", ".join(self.indices) or "it has none"
         source.refuse(f"{what}{name!r} is not an index of the system ({known}), an enum, bool or range(n)", at=at)
+
+
+def sort_of(given: Any) -> Sort | None:
+    """The sort of an enum, of `bool` or of a range from 0; None for anything else."""
+    if isinstance(given, range) and given and given[0] == 0 and given.step == 1:
+        return int_sort(0, len(given) - 1)
+    if given is bool:
+        return BOOL
+    return enum_sort(given) if isinstance(given, type) and issubclass(given, enum.Enum) else None
 
 
 def values_of(given: Any) -> tuple[Any, ...]:

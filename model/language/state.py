@@ -36,7 +36,7 @@ from .expressions import (
 )
 from .fields import Slot
 from .quantifiers import IndexSet, all_, any_, check_loop, count, running
-from .records import Composite, RecordArray
+from .records import Composite, RecordArray, indices_of
 
 if TYPE_CHECKING:
     from .systems import System
@@ -180,12 +180,8 @@ class ArrayView(Composite):
         self._state, self._slot, self._name = state, slot, slot.name
 
     def _indices(self, key: Any) -> tuple[Expr, ...]:
-        keys = key if isinstance(key, tuple) else (key,)
-        dims = self._slot.dims
-        if len(keys) != len(dims):
-            source.refuse(f"{self._slot.name}: the number of indices is {len(keys)}, but must be {len(dims)}")
-        out = []
-        for k, dim in zip(keys, dims, strict=True):
+        out, dims = [], self._slot.dims
+        for k, dim in zip(indices_of(key, self._slot.name, dims), dims, strict=True):
             expr = k if isinstance(k, Expr) and k.sort is dim else member_of(k, dim)
             if expr is None:
                 source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} ({dim.span})")
