@@ -48,18 +48,14 @@ def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
         if key.kind is WatchKind.RANGE:
             lines = {w.line: w.field for w in instance.transition.writes if kernel.may_leave_range(w)}
             field = lines.get(str(key.subject), "")
-            what = _left_range(kernel.system, field)
+            full = field.removesuffix("_length")
+            push = f"pushes to the sequence {full}, which is full, and so " * (full in kernel.system.sequences)
             slot = kernel.system.slots.get(field)
             limits = f": {field} has {slot.sort.low} to {slot.sort.high}" if slot is not None else ""
-            raise DeclarationError(f"{key.subject}: {instance.label} {what} after {len(path.steps)} steps{limits}")
+            raise DeclarationError(
+                f"{key.subject}: {instance.label} {push}leaves the field's range after {len(path.steps)} steps{limits}"
+            )
         raise DeclarationError(
             f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
             f"claim ({changed}); add the arc to moves=, or fix the effect"
         )
-
-
-def _left_range(system: System, field: str) -> str:
-    for name in system.sequences:
-        if field == f"{name}_length":
-            return f"pushes to the sequence {name}, which is full, and so leaves the field's range"
-    return "leaves the field's range"

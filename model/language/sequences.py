@@ -184,7 +184,7 @@ class SequenceView(Composite):
 
     def contains(self, **components: Any) -> Expr:
         """The condition that a record has these components."""
-        self._known(components)
+        check_known(self._name, self._components, components)
         found = [and_(there, *(getattr(r, k) == v for k, v in components.items())) for there, r in self]
         return or_(*found)
 
@@ -203,7 +203,7 @@ class SequenceView(Composite):
         if given is None or (record is not None and components):
             names = ", ".join(f"{name}=..." for name in self._components)
             source.refuse(f"push() takes the components by name, and not {record!r}: write {self._name}.push({names})")
-        self._known(given)
+        check_known(self._name, self._components, given)
         condition, stays, length = boolean(when, "push(when=)"), self._staying(given, at), self.length
         if stays is not None:
             self._insert(condition, given, stays)
@@ -329,9 +329,6 @@ class SequenceView(Composite):
     def _lowest(self, component: str) -> Expr:
         slot: Slot = self._state._system.slots[_place(self._name, 0, component)]
         return slot.lowest
-
-    def _known(self, components: Any) -> None:
-        check_known(self._name, self._components, components)
 
     def _put(self, place: int, component: str, value: Any) -> None:
         if value is not self.read(place, component):

@@ -199,10 +199,8 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
     for node in follower.nodes().values():
         phase = " or ".join(sorted(p.name for p in node.phases))
         (here if node.gone is None or node.phases == {AgentPhase.LEFT} else gone)[phase] += 1
-    if gone:
-        yield f"    nodes: {_counted(here) or 'none'}; disconnected, by the last line of each: {_counted(gone)}"
-    else:
-        yield f"    nodes: {_counted(here) or 'none'}"
+    ended = f"; disconnected, by the last line of each: {_counted(gone)}" if gone else ""
+    yield f"    nodes: {_counted(here) or 'none'}{ended}"
 
 
 def _waits(follower: Follower | Barrier) -> Iterator[str]:

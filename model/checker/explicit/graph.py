@@ -72,10 +72,10 @@ class Graph:
         self.before = origins[np.argsort(targets, kind="stable")]
         self.first_before = _offsets(targets, self.size)
 
-    def out(self, node: int) -> tuple[Nodes, Nodes]:
-        """The nodes that the steps from a node lead to, and the numbers of the steps."""
+    def out(self, node: int) -> Iterator[tuple[int, int]]:
+        """The numbers of the steps from a node, and the nodes that they lead to."""
         span = slice(self.first_after[node], self.first_after[node + 1])
-        return self.after[span], self.number[span]
+        return zip(self.number[span].tolist(), self.after[span].tolist(), strict=True)
 
     def predecessors(self, nodes: Rows) -> Nodes:
         """The origins of every edge into the nodes, with repetitions."""
@@ -290,7 +290,7 @@ def _round(graph: Graph, core: Mask, here: int, run: Route, again: Mask | None) 
             assert wanted in strong, "the fair region promises that every weak group can be satisfied within its core"
             pending.discard(wanted)  # it is not enabled from here on
         elif not route:
-            route = [next((n, node) for n, node in _out(graph, here) if graph.group_of.get(n) == wanted and core[node])]
+            route = [next((n, node) for n, node in graph.out(here) if graph.group_of.get(n) == wanted and core[node])]
         for step, here in route or ():
             run.append((step, here))
             pending.discard(graph.group_of.get(step, -1))
@@ -298,14 +298,9 @@ def _round(graph: Graph, core: Mask, here: int, run: Route, again: Mask | None) 
     return here
 
 
-def _out(graph: Graph, node: int) -> Iterator[tuple[int, int]]:
-    after, numbers = graph.out(node)
-    return zip(numbers.tolist(), after.tolist(), strict=True)
-
-
 def _enabled(graph: Graph, node: int) -> set[int]:
     """The groups that are enabled in a node."""
-    return {graph.group_of[number] for number in graph.out(node)[1].tolist() if number in graph.group_of}
+    return {graph.group_of[number] for number, _ in graph.out(node) if number in graph.group_of}
 
 
 def late_rounds(graph: Graph, avoid: Mask, counted: Collection[int], times: int) -> list[Mask]:
@@ -328,7 +323,7 @@ def late_run(graph: Graph, avoid: Mask, counted: Collection[int], rounds: Sequen
         assert route is not None, "each node of a round leads to the next"
         run += route
         here = run[-1][1] if run else here
-        run.append(next((n, node) for n, node in _out(graph, here) if n in counted and goal[node]))
+        run.append(next((n, node) for n, node in graph.out(here) if n in counted and goal[node]))
         here = run[-1][1]
     return run
 

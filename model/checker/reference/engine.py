@@ -204,7 +204,13 @@ def fair_region(graph: Graph, avoid: set[State], parts: Iterable[set[State]]) ->
         for _, after in graph[state]:
             if after in avoid:
                 back.setdefault(after, []).append(state)
-    return _closure({s for part in parts for s in part}, lambda s: back.get(s, ()), avoid)
+    seen = {s for part in parts for s in part}
+    queue = [*seen]
+    while queue:
+        new = {*back.get(queue.pop(), ())} - seen
+        seen |= new
+        queue += new
+    return seen
 
 
 def _components(graph: Graph, within: set[State]) -> Iterator[set[State]]:
@@ -233,17 +239,6 @@ def _components(graph: Graph, within: set[State]) -> Iterator[set[State]]:
                 low[state] = min(low[state], order[after])
             else:
                 path.append((after, iter(graph[after])))
-
-
-def _closure(seeds: Iterable[State], before: Callable[[State], Iterable[State]], within: set[State]) -> set[State]:
-    seen = set(seeds)
-    queue = list(seen)
-    while queue:
-        for origin in before(queue.pop()):
-            if origin in within and origin not in seen:
-                seen.add(origin)
-                queue.append(origin)
-    return seen
 
 
 def fair_walk(
