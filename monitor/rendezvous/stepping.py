@@ -91,7 +91,7 @@ class Stepper:
         self.transitions = {t.name: t for t in system.transitions}
         self._effects = {t.name: list(t.effects.items()) for t in system.transitions}
         self._compiled: dict[tuple[Expr, Axes], Evaluator] = {}
-        bound = (one.params for one in (*system.transitions, *system.properties))
+        bound = (*(t.params for t in system.transitions), *(p.params for p in system.properties))
         self._places = {p: k for params in bound for k, p in enumerate(params)}  # the position in a binding
         self.initial: Bytes = tuple(c.pack(c.slot.initial[0]) for c in self.columns.values())
 
