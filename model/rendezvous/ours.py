@@ -294,7 +294,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             *SHRINKS,
             *REPLACES,
             arc(Membership.PARTICIPANT, Membership.EXPECTED),
-            arc(Membership.REDUNDANT, Membership.PARTICIPANT, of="others"),
         ],
     )
     def drain(self, s: SymbolicState, node: Expr) -> None:
@@ -415,7 +414,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
 
     @transition(
         cite="rendezvous-engine 4.3",
-        moves=[arc(Membership.OUTSIDE, Membership.WAITING), ENLISTS],
+        moves=[arc(Membership.OUTSIDE, Membership.WAITING), arc(Heartbeat.NONE, Heartbeat.FRESH)],
     )
     def add_to_wait_list(self, s: SymbolicState, node: Expr) -> None:
         """The round is complete and has a seat: the node waits for the next one."""
