@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable
+from typing import Any
 
 from trystate.model.autograd import refinement as passes
 from trystate.model.autograd.backward import Backward
@@ -41,12 +41,15 @@ PASSES: tuple[tuple[AutogradEdition | Mode, str, tuple[str, ...]], ...] = (
 )
 
 
-def refinement(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Outcome:
+def holders_refine(fine: Holders) -> Refinement:
     """Map every step of the finer system of two nodes, and look for it in the coarser one."""
-    started = time.perf_counter()
-    fine = Holders(node=2, min_nodes=low, max_nodes=high, rounds=2, edition=edition, faults=faults)
     target = coarse(fine)
-    return _outcome(refines(fine, target, mapping(fine, target)), started)
+    return refines(fine, target, mapping(fine, target))
+
+
+def rooms_refine(fine: Rooms) -> Refinement:
+    """Map every step of a room, and look for it in the system in which a request is one step."""
+    return refines(fine, *served(fine))
 
 
 def pass_refinement(fine: Backward, attempt: int = 0) -> Refinement:
@@ -55,45 +58,25 @@ def pass_refinement(fine: Backward, attempt: int = 0) -> Refinement:
     return refines(fine, target, passes.mapping(fine, target, attempt), several=True)
 
 
-def _check(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Check:
-    def run(report: Callable[[str], None]) -> Outcome:
-        return refinement(edition, low, high, faults)
-
-    label = f"state holders refine the rendezvous: 2 nodes, {low}:{high} {edition.name}{_with(faults)}"
-    return Check(label, run)
-
-
-def rooms_refine(fine: Rooms) -> Refinement:
-    """Map every step of a room, and look for it in the system in which a request is one step."""
-    return refines(fine, *served(fine))
-
-
-def _check_of_rooms(nodes: int, low: int, high: int, faults: tuple[str, ...]) -> Check:
+def _check(
+    label: str, refine: Callable[[Any], Refinement], system: Callable[..., Any], faults: tuple[str, ...], **sizes: Any
+) -> Check:
     def run(report: Callable[[str], None]) -> Outcome:
         started = time.perf_counter()
-        fine = Rooms(node=nodes, min_nodes=low, max_nodes=high, rounds=2, faults=faults)
-        return _outcome(rooms_refine(fine), started)
+        seen = refine(system(faults=faults, **sizes))
+        return Outcome(seen.fine_steps, "steps", seen.broken, time.perf_counter() - started)
 
-    return Check(f"rooms refine the served rendezvous: {nodes} nodes, {low}:{high}{_with(faults)}", run)
-
-
-def _check_of_passes(edition: enum.Enum, graph: str, faults: tuple[str, ...]) -> Check:
-    def run(report: Callable[[str], None]) -> Outcome:
-        started = time.perf_counter()
-        return _outcome(pass_refinement(Backward(edition=edition, faults=faults, graph=NUMBER[graph])), started)
-
-    return Check(f"a backward pass refines that over any graph: {graph} {edition.name}{_with(faults)}", run)
-
-
-def _with(faults: tuple[str, ...]) -> str:
-    return f" with {', '.join(faults)}" if faults else ""
-
-
-def _outcome(seen: Refinement, started: float) -> Outcome:
-    return Outcome(seen.fine_steps, "steps", seen.broken, time.perf_counter() - started)
+    return Check(label + (f" with {', '.join(faults)}" if faults else ""), run)
 
 
 REFINEMENTS: tuple[Check, ...] = (
-    *(_check(*run) for run in RUNS), *(_check_of_rooms(*run) for run in ROOMS),
-    *(_check_of_passes(*run) for run in PASSES),
+    *(_check(f"state holders refine the rendezvous: 2 nodes, {low}:{high} {edition.name}", holders_refine, Holders,
+             faults, node=2, min_nodes=low, max_nodes=high, rounds=2, edition=edition)
+      for edition, low, high, faults in RUNS),
+    *(_check(f"rooms refine the served rendezvous: {nodes} nodes, {low}:{high}", rooms_refine, Rooms,
+             faults, node=nodes, min_nodes=low, max_nodes=high, rounds=2)
+      for nodes, low, high, faults in ROOMS),
+    *(_check(f"a backward pass refines that over any graph: {graph} {edition.name}", pass_refinement, Backward,
+             faults, edition=edition, graph=NUMBER[graph])
+      for edition, graph, faults in PASSES),
 )  # fmt: skip
