@@ -14,7 +14,7 @@ from typing import Any
 
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance, Limits
+from trystate.model.checker.kernel import Instance
 from trystate.model.checker.whole import explore_whole
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
@@ -31,7 +31,7 @@ COMPARED = 4  # one of the first refusals in a state is followed by a comparison
 REPORT_WALKS = 100
 
 
-def explore_graph(system: System, limits: Limits | None = None) -> Explored:
+def explore_graph(system: System) -> Explored:
     """Every state and step of a system.
 
     Raises:
@@ -39,7 +39,7 @@ def explore_graph(system: System, limits: Limits | None = None) -> Explored:
         DeclarationError: a reachable step leaves a field's range.
     """
     try:
-        engine, _ = explore_whole(system, limits)
+        engine, _ = explore_whole(system)
     except LimitReached as limit:
         raise LimitReached(f"{limit}; every edge can be replayed of a smaller system only") from None
     return engine.explored()

@@ -46,7 +46,7 @@ def work(rank: int, store: str, result: Any) -> None:
         result.put(("AB"[rank], f"raised {error}"))
 
 
-said = reports(work, 2, 2 if CONTROL else 1, PATIENCE_S)
+said = reports(work, 2 if CONTROL else 1, PATIENCE_S)
 print(f"B {'called shutdown' if CONTROL else 'was killed'}; calls have a timeout of {RPC_TIMEOUT_S} s")
 print(f"A's shutdown, within {PATIENCE_S} s after that: {said.get('A', 'has not ended')}")
 end("A" not in said, "a graceful shutdown waits for a worker that was killed")

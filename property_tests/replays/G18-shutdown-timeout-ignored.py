@@ -48,6 +48,6 @@ def work(rank: int, store: str, result: Any) -> None:
     result.put(("AB"[rank], (outcome, time.monotonic() - began)))
 
 
-outcome, seconds = reports(work, 2, 2 if CONTROL else 1, PATIENCE_S).get("A", ("has not ended", PATIENCE_S))
+outcome, seconds = reports(work, 2 if CONTROL else 1, PATIENCE_S).get("A", ("has not ended", PATIENCE_S))
 print(f"A's shutdown(timeout={TIMEOUT_S}) {outcome} after {seconds:.0f} s; calls have a timeout of {RPC_TIMEOUT_S} s")
 end(seconds > 2 * TIMEOUT_S, "a shutdown continues to wait when its timeout has passed")

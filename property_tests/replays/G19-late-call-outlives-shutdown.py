@@ -63,7 +63,7 @@ def work(rank: int, store: str, result: Any) -> None:
     time.sleep(600)  # until it is killed
 
 
-said = reports(work, 2, 2, patience=40)
+said = reports(work, 2, patience=40)
 failed = False
 for name, (seconds, *function) in sorted(said.items()):
     print(f"{name}'s graceful shutdown returned after {seconds:.0f} s")

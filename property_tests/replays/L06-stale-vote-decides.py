@@ -38,12 +38,12 @@ def quorum() -> None:
 
 quorum()
 if not CONTROL:
-    print(f"first attempt, rank 1: {answer(replica.vote(0, 1, agrees=False, timeout=SHORT))}")
+    print(f"first attempt, rank 1: {answer(replica.vote(1, agrees=False, timeout=SHORT))}")
     quorum()
-first = replica.vote(0, 0)
+first = replica.vote(0)
 if not CONTROL:
     first.exception()  # wait for the decision, which comes before rank 1 has voted
-votes = [answer(call) for call in (first, replica.vote(0, 1, timeout=SHORT))]
+votes = [answer(call) for call in (first, replica.vote(1, timeout=SHORT))]
 for rank, found in enumerate(votes):
     print(f"second attempt, rank {rank}: {found}")
 end(votes[0] == "False", "a vote of the first attempt has decided the second one, before rank 1 has voted")

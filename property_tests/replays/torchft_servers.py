@@ -61,9 +61,9 @@ class Replica:
         """Request a quorum."""
         return self.threads.submit(self.clients[rank]._quorum, rank, step, "", shrink_only, True, 0, timeout)
 
-    def vote(self, step: int, rank: int, agrees: bool = True, timeout: timedelta = WAIT) -> Future[Any]:
-        """Vote on a step."""
-        return self.threads.submit(self.clients[rank].should_commit, rank, step, agrees, timeout)
+    def vote(self, rank: int, agrees: bool = True, timeout: timedelta = WAIT) -> Future[Any]:
+        """Vote on the step 0."""
+        return self.threads.submit(self.clients[rank].should_commit, rank, 0, agrees, timeout)
 
 
 def answer(call: Future[Any]) -> str:

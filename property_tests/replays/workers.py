@@ -75,10 +75,10 @@ def run(scenario: Callable[[], Any], world: int, timeout: float = 60) -> Any:
         return result.get(timeout=50)
 
 
-def reports(work: Callable[[int, str, Any], None], world: int, expected: int, patience: float) -> dict[str, Any]:
-    """The reports that the workers put into the queue, until `expected` have arrived or `patience` has passed."""
+def reports(work: Callable[[int, str, Any], None], expected: int, patience: float) -> dict[str, Any]:
+    """The reports that two workers put into the queue, until `expected` have arrived or `patience` has passed."""
     said: dict[str, Any] = {}
-    with started(work, world) as (_, result):
+    with started(work, 2) as (_, result):
         until = time.monotonic() + patience
         while len(said) < expected and time.monotonic() < until:
             with contextlib.suppress(queue.Empty):
@@ -86,9 +86,9 @@ def reports(work: Callable[[int, str, Any], None], world: int, expected: int, pa
     return said
 
 
-def until_none(count: Callable[[], int], seconds: float = 10) -> int:
-    """Poll a count until it is 0 or the time has passed; returns the last count."""
-    until = time.monotonic() + seconds
+def until_none(count: Callable[[], int]) -> int:
+    """Poll a count until it is 0 or 10 s have passed; returns the last count."""
+    until = time.monotonic() + 10
     while (left := count()) and time.monotonic() < until:
         time.sleep(0.1)
     return left

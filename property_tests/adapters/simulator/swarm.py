@@ -164,11 +164,9 @@ def shrink(failed: Run, name: str = "") -> Run:
     return failed
 
 
-def sweep(
-    seeds: Iterable[int], subject: Subject, nodes: int | None = None, *, on: bool = False
-) -> Generator[Run, None, None]:
+def sweep(seeds: Iterable[int], subject: Subject) -> Generator[Run, None, None]:
     """The runs of these seeds."""
-    return (run(subject.draw(seed, nodes), subject, on=on) for seed in tidily(seeds))
+    return (run(subject.draw(seed, None), subject) for seed in tidily(seeds))
 
 
 def tidily(seeds: Iterable[int]) -> Iterator[int]:

@@ -97,14 +97,14 @@ class Losing(Proxy):
 class CuttingProxy(Proxy):
     """Cuts connections at any byte, and holds bytes back, until it is `calm`."""
 
-    def __init__(self, target: int, seed: int, bytes_max: int = BYTES_MAX) -> None:
-        self._bytes_max, self._chance = bytes_max, random.Random(seed)
+    def __init__(self, target: int, seed: int) -> None:
+        self._chance = random.Random(seed)
         self.cuts, self.calm = 0, False
         super().__init__(target)
 
     def carry(self, *ends: socket.socket) -> Carry:
         chance = random.Random(self._chance.random())
-        room = chance.randrange(1, self._bytes_max)
+        room = chance.randrange(1, BYTES_MAX)
 
         def carry(is_asked: bool, data: bytes) -> tuple[bytes, bool]:
             nonlocal room
