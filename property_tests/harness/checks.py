@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,8 @@ class Check:
     def run(self, report: Callable[[str], None], *, sample: bool = False) -> Outcome:
         """Compare everything. With `sample`, compare only the sample, if the check has one."""
         return self.part(report) if sample and self.part is not None else self.whole(report)
+
+
+def sampled(name: str, compare: Callable[..., Outcome], what: Sequence[Any], stride: int, edges_max: int) -> Check:
+    """A check of several systems. Its sample has some edges of each `stride`-th."""
+    return Check(name, partial(compare, what), partial(compare, what[::stride], edges_max=edges_max))

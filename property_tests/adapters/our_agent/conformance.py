@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 from trystate.model.agent import Agents, Edition, Ours
 from trystate.model.language.transitions import fault_bounds
 
-from ...harness.checks import Check, Outcome
+from ...harness.checks import Check, Outcome, sampled
 from ...harness.paths import replay_systems
 from .edges import AgentSteps
 
@@ -82,10 +81,7 @@ def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = Non
     return replay_systems((one.build() for one in slices), AgentSteps, report, edges_max)
 
 
-def _checks() -> Iterator[Check]:
-    for name, slices in (("two nodes", TWO), ("two nodes, two faults", FEW), ("three nodes", THREE)):
-        part = partial(compare, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
-        yield Check(f"our agent, {name}", partial(compare, slices), part)
-
-
-CHECKS: tuple[Check, ...] = tuple(_checks())
+CHECKS: tuple[Check, ...] = tuple(
+    sampled(f"our agent, {name}", compare, slices, SAMPLE_STRIDE, SAMPLE_EDGES)
+    for name, slices in (("two nodes", TWO), ("two nodes, two faults", FEW), ("three nodes", THREE))
+)

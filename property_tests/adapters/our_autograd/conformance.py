@@ -5,7 +5,7 @@ Rule: what the model forbids is tried in each state. A sample has some edges of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import System
 
-from ...harness.checks import Check, Outcome
+from ...harness.checks import Check, Outcome, sampled
 from ...harness.paths import replay_systems
 from ...harness.subjects import Subject
 from .context_edges import ContextSteps, IdSteps, TombstoneSteps
@@ -121,23 +121,17 @@ LONG = (
     *(one for edition in (FAST, SMART) for one in long(edition)),
 )  # fmt: skip
 SAMPLE_EDGES, SAMPLE_STRIDE = 100, 10
-
-
-def _sampled(name: str, what: Sequence[Slice]) -> Check:
-    return Check(name, partial(compare, what), partial(compare, what[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES))
-
-
-def _passes(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
-    return (
-        _sampled(f"our {mode} pass, examples", examples(edition)),
-        _sampled(f"our {mode} pass, small graphs", small(edition, (*small_graphs(1, 1), *small_graphs(2, 0)))),
-    )
-
-
+_sampled = partial(sampled, compare=compare, stride=SAMPLE_STRIDE, edges_max=SAMPLE_EDGES)
 CHECKS: tuple[Check, ...] = (
-    *_passes(FAST, "FAST"),
-    *_passes(SMART, "SMART"),
-    _sampled("our contexts, tombstones and ids", CONTEXTS),
-    _sampled("our references", [Slice(References, {}, faults) for faults in ((), ("crash",), ("owner_crash",))]),
-    _sampled("our workers that meet and part", MEETINGS),
+    *(
+        _sampled(f"our {mode} pass, {name}", what=what)
+        for mode, edition in (("FAST", FAST), ("SMART", SMART))
+        for name, what in (
+            ("examples", examples(edition)),
+            ("small graphs", small(edition, (*small_graphs(1, 1), *small_graphs(2, 0)))),
+        )
+    ),
+    _sampled("our contexts, tombstones and ids", what=CONTEXTS),
+    _sampled("our references", what=[Slice(References, {}, faults) for faults in ((), ("crash",), ("owner_crash",))]),
+    _sampled("our workers that meet and part", what=MEETINGS),
 )

@@ -6,14 +6,14 @@ Rule: in each state, steps that the model forbids are tried too. A sample has so
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from trystate.model.language.transitions import fault_bounds
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.environment import Environment
 
-from ...harness.checks import Check, Outcome
+from ...harness.checks import Check, Outcome, sampled
 from ...harness.paths import replay_systems
 from .edges import EngineSteps
 from .following import followed, harm, recorded
@@ -25,23 +25,25 @@ Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and f
 # Where min = max, no node can start with a larger min.
 ALONE = tuple(fault for fault in fault_bounds(Environment.declarations()) if fault != "other_min")
 TOGETHER = (("worker_failure", "crash", "restart"), ("crash", "stall"), ("worker_failure", "outage"))
-TWO: tuple[Slice, ...] = (
-    *((size, (fault,)) for size in ("2 2:2", "2 1:2") for fault in ALONE),
-    ("2 1:2", ("other_min",)),
-    *(("2 2:2", faults) for faults in TOGETHER),
-)
-ONE_SEAT: tuple[Slice, ...] = tuple(
-    ("2 1:1", faults) for faults in (*((fault,) for fault in ALONE), ("crash", "restart", "join_timeout"))
-)
-THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
-KEYS: tuple[Slice, ...] = (("2 1:2", ("rank_key", "worker_failure")), ("3 2:2", ("rank_key",)))
-CHECKED: tuple[Slice, ...] = (("2 1:2", ("health_check", "unhealthy", "worker_failure")),)
-HELD_BACK: tuple[Slice, ...] = (("2 1:2", ("scale_up_interval", "worker_failure", "join_timeout")),)
-DRAINED: tuple[Slice, ...] = (
-    *((size, ("drain",)) for size in ("2 1:2", "2 1:1", "2 2:2")),
-    *(("2 1:2", ("drain", fault)) for fault in ("crash", "worker_failure", "join_timeout")),
-    ("2 1:1", ("drain", "crash", "restart")),
-)
+SLICES: Mapping[str, tuple[Slice, ...]] = {
+    "two nodes": (
+        *((size, (fault,)) for size in ("2 2:2", "2 1:2") for fault in ALONE),
+        ("2 1:2", ("other_min",)),
+        *(("2 2:2", faults) for faults in TOGETHER),
+    ),
+    "two nodes, one seat": tuple(
+        ("2 1:1", faults) for faults in (*((fault,) for fault in ALONE), ("crash", "restart", "join_timeout"))
+    ),
+    "three nodes": (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ())),
+    "rank keys": (("2 1:2", ("rank_key", "worker_failure")), ("3 2:2", ("rank_key",))),
+    "newcomers held back": (("2 1:2", ("scale_up_interval", "worker_failure", "join_timeout")),),
+    "health checks": (("2 1:2", ("health_check", "unhealthy", "worker_failure")),),
+    "drained nodes": (
+        *((size, ("drain",)) for size in ("2 1:2", "2 1:1", "2 2:2")),
+        *(("2 1:2", ("drain", fault)) for fault in ("crash", "worker_failure", "join_timeout")),
+        ("2 1:1", ("drain", "crash", "restart")),
+    ),
+}
 FOLLOWED_SEEDS, FOLLOWED_NODES = 20, 3
 SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
@@ -77,20 +79,10 @@ def follow(seeds: Iterable[int], report: Report, nodes: int | None = None) -> Ou
     return Outcome(steps, "steps", tuple(disagreements), time.perf_counter() - began)
 
 
-def _checks() -> Iterator[Check]:
-    for name, slices in (
-        ("two nodes", TWO),
-        ("two nodes, one seat", ONE_SEAT),
-        ("three nodes", THREE),
-        ("rank keys", KEYS),
-        ("newcomers held back", HELD_BACK),
-        ("health checks", CHECKED),
-        ("drained nodes", DRAINED),
-    ):
-        part = partial(replay, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
-        yield Check(f"our engine, {name}", partial(replay, slices), part)
-    whole, sample = (partial(follow, range(seeds), nodes=FOLLOWED_NODES) for seeds in (FOLLOWED_SEEDS, SAMPLE_SEEDS))
-    yield Check("our handlers in simulated runs", whole, sample)
-
-
-CHECKS: tuple[Check, ...] = tuple(_checks())
+CHECKS: tuple[Check, ...] = (
+    *(sampled(f"our engine, {name}", replay, slices, SAMPLE_STRIDE, SAMPLE_EDGES) for name, slices in SLICES.items()),
+    Check(
+        "our handlers in simulated runs",
+        *(partial(follow, range(seeds), nodes=FOLLOWED_NODES) for seeds in (FOLLOWED_SEEDS, SAMPLE_SEEDS)),
+    ),
+)

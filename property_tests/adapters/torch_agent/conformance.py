@@ -14,7 +14,7 @@ from trystate.model.agent import Edition
 from trystate.model.agent.ranks import Ranks
 from trystate.model.agent.vocabulary import Assignment
 
-from ...harness.checks import Check, Outcome
+from ...harness.checks import Check, Outcome, sampled
 from ...harness.paths import replay_systems
 from ..our_agent.conformance import Slice
 from .loop import TorchLoop
@@ -55,11 +55,7 @@ def compare_ranks(models: Iterable[Ranks], report: Report, edges_max: int | None
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "torch's agent loop",
-        partial(compare, SLICES),
-        partial(compare, SLICES[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES),
-    ),
+    sampled("torch's agent loop", compare, SLICES, SAMPLE_STRIDE, SAMPLE_EDGES),
     Check(
         "the exchange of ranks",
         partial(compare_ranks, RANKS),

@@ -21,7 +21,7 @@ from trystate.model.checker.check import check
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.findings import EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN
 from trystate.model.rendezvous.vocabulary import Action
-from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
+from trystate.property_tests.adapters.simulator.conformance import CHECKS, SLICES, replay, system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
@@ -84,7 +84,7 @@ def test_settings_without_a_possible_round_are_refused_with_the_remedy(low: int,
 
 
 def test_every_fault_has_a_slice() -> None:
-    assert {fault for _, faults in TWO for fault in faults} >= set(EVERY_FAULT)
+    assert {fault for _, faults in SLICES["two nodes"] for fault in faults} >= set(EVERY_FAULT)
 
 
 TestSteps = state_machine(
