@@ -43,14 +43,6 @@ NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 PACKAGES = ("trystate.impl.rendezvous.", "torch.distributed.elastic.rendezvous.")
 
 
-class Today(datetime.datetime):
-    """The wall clocks of all nodes agree; the replays have torch with clocks that do not."""
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return NOW + datetime.timedelta(seconds=living().time.now)
-
-
 def monotonic() -> float:
     process = current()
     return process.machine.clock() if process is not None else 0.0
@@ -89,7 +81,8 @@ WORLD: dict[Any, Any] = {
     Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are not children
     threading.Thread: Thread,
     time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
-    datetime.datetime: Today,
+    # The wall clocks of all nodes agree; the replays have torch with clocks that do not.
+    datetime.datetime: SimpleNamespace(now=lambda tz=None: NOW + datetime.timedelta(seconds=living().time.now)),
     random: SimpleNamespace(random=lambda: _rng().random(), uniform=lambda low, high: _rng().uniform(low, high)),
     secrets: SimpleNamespace(token_hex=lambda size: _rng().randbytes(size).hex()),
     uuid: SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_rng().randbytes(16).hex())),

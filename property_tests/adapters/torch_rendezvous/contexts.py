@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import product
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -71,23 +71,6 @@ class Context:
         flags = f"{' complete' if self.complete else ''}{' closed' if self.closed else ''}"
         span = ":".join(map(str, self.settings))
         return f"nodes [{lists}] of {span}{flags}; {self.beat}; {self.last_call}; {self.overtime}"
-
-
-class StoppedDate(datetime):
-    """The wall clock does not move."""
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return sim.NOW
-
-
-@contextmanager
-def stopped_time() -> Iterator[None]:
-    """Both of torch's clocks are stopped while the block runs."""
-    clock = sim.Clock()
-    clock.seconds = NOW_SECONDS
-    with mock.patch.multiple(dr, datetime=StoppedDate, time=clock):
-        yield
 
 
 def make_nodes() -> list[Any]:
@@ -196,7 +179,8 @@ def observe(
     out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
     ends = {overtime: (NOW_SECONDS - s, atoms_at(NOW_SECONDS - s)) for overtime, s in OVERTIMES.items()}
-    with stopped_time():
+    date, clock = SimpleNamespace(now=lambda tz: sim.NOW), SimpleNamespace(monotonic=lambda: NOW_SECONDS)
+    with mock.patch.multiple(dr, datetime=date, time=clock):  # both of torch's clocks are stopped
         for words, context in contexts(settings, nodes):
             atoms = atoms_of(context)
             for overtime, (deadline, timed) in ends.items():

@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -29,19 +30,11 @@ CACHE_SECONDS = 1.0
 AGES = {"FRESH": timedelta(0), "DUE": INTERVAL * 2, "EXPIRED": INTERVAL * (ATTEMPTS + 1)}
 
 
+# The wall clock hardly moves: a heartbeat ages when its time stamp is set back. Two readings differ by a
+# microsecond: no two time stamps are the same by chance. All are within a second, less than any age, however many
+# readings a process has made.
 _ticks = itertools.count()
-
-
-class StillDate(datetime):
-    """The wall clock hardly moves: a heartbeat ages when its time stamp is set back.
-
-    Two readings differ by a microsecond, so no two time stamps are the same by chance. All are within a second,
-    less than any age, however many readings a process has made.
-    """
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return NOW + timedelta(microseconds=next(_ticks) % 1_000_000)
+STILL_DATE = SimpleNamespace(now=lambda tz=None: NOW + timedelta(microseconds=next(_ticks) % 1_000_000))
 
 
 def age_of(stamp: datetime) -> str:
@@ -114,7 +107,7 @@ def simulated(clock: Clock, record: Callable[..., None]) -> Iterator[None]:
 
     # get_method_name walks the stack and its sources for the event log: a quarter of the time of a step.
     with mock.patch.multiple(
-        dr, datetime=StillDate, time=clock, _delay=delay, construct_and_record_rdzv_event=record,
+        dr, datetime=STILL_DATE, time=clock, _delay=delay, construct_and_record_rdzv_event=record,
         get_method_name=lambda depth=2: "",
     ):  # fmt: skip
         yield
