@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import Self
 
@@ -10,7 +10,7 @@ from typing import Self
 class Steps:
     """A subject with a method `_NAME` for each step, or a function in `_steps`. The steps in `TRIED` can be refused."""
 
-    TRIED: tuple[str, ...] = ()
+    TRIED: Collection[str] = ()
     _steps: Mapping[str, Callable[..., None]] = {}
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:

@@ -46,6 +46,7 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 from ...harness.subjects import Refused
 from ..our_rendezvous.parts import changed
 from ..simulator.edges import engine
+from ..steps import Steps
 
 NOW = 0.0  # the time on every clock: no time passes within a step
 JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDUNDANCY_LIST)
@@ -122,7 +123,7 @@ class Seat:
         self.loop, self.ending = Loop.LEFT, ending
 
 
-class Happenings:
+class Happenings(Steps):
     """Steps that happen to nodes and to the store, for torch's agents and ours."""
 
     down = False
@@ -157,7 +158,8 @@ class AgentSteps(Happenings):
 
     def __init__(self, model: Agents) -> None:
         self.model = model
-        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # the others happen to it
+        # The others happen to it.
+        self.TRIED = self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes), max_restarts=int(model.max_restarts))
         self.reset()
 
@@ -167,9 +169,6 @@ class AgentSteps(Happenings):
         self.down = False
         self.lives = 0
         self.seats = [Seat(k, engine(k, 0, self.settings)) for k in range(self.model.sizes["node"])]
-
-    def can_refuse(self, step: str) -> bool:
-        return step in self.decided
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         seats = [self.seats[k] for k in indices]
@@ -209,7 +208,8 @@ class AgentSteps(Happenings):
             except StopIteration as end:
                 return end.value
 
-    def _write(self, seat: Seat, action: Action, changed: State, view: NodeView) -> None:
+    def _write(self, seat: Seat, action: Action, view: NodeView, changed: State | None = None) -> None:
+        changed = changed or seat.engine._changed(action, view)
         self._run(seat.engine._attempt(action, changed, view, engines.Seen(self.state, NOW), 0))
 
     def _joins(self, seat: Seat, *wanted: Action, **facts: Any) -> NodeView:
@@ -223,7 +223,7 @@ class AgentSteps(Happenings):
         if action not in wanted:
             raise Refused(f"the engine decides {action.name}")
         if beats:
-            self._write(seat, Action.KEEP_ALIVE, seat.engine._changed(Action.KEEP_ALIVE, view), view)
+            self._write(seat, Action.KEEP_ALIVE, view)
         return self.view(seat, **facts)
 
     def standing(self, seat: Seat, state: State | None) -> Standing:
@@ -248,13 +248,11 @@ class AgentSteps(Happenings):
 
     def _join(self, seat: Seat) -> None:
         view = self._joins(seat, *JOINS)
-        action = seat.engine._decide(view, leaving=False)
-        self._write(seat, action, seat.engine._changed(action, view), view)
+        self._write(seat, seat.engine._decide(view, leaving=False), view)
 
     def _mark_complete(self, seat: Seat) -> None:
         view = self._joins(seat, Action.MARK_RENDEZVOUS_COMPLETE, call_over=True)
-        action = Action.MARK_RENDEZVOUS_COMPLETE
-        self._write(seat, action, seat.engine._changed(action, view), view)
+        self._write(seat, Action.MARK_RENDEZVOUS_COMPLETE, view)
 
     def _return_with_a_round(self, seat: Seat) -> None:
         view = self._joins(seat, Action.FINISH)
@@ -276,7 +274,7 @@ class AgentSteps(Happenings):
             raise Refused("the rendezvous is closed")
         if operators.exit_(view) is Action.REPLACE_ROUND:
             changed = seat.engine._rejoined(view, seat.failed, seat.killed, seat.final)
-            self._write(seat, Action.REPLACE_ROUND, changed, view)
+            self._write(seat, Action.REPLACE_ROUND, view, changed)
         if self._closed is not None:
             self._end_closed(seat)
             return
@@ -287,7 +285,7 @@ class AgentSteps(Happenings):
     def _error_timeout(self, seat: Seat) -> None:
         view = self._joins(seat, Action.ERROR_TIMEOUT, Action.WITHDRAW, late=True)
         if view.state is not None and view.membership is not Membership.OUTSIDE:
-            self._write(seat, Action.WITHDRAW, changed("withdraw", view.state, seat.engine.me), view)
+            self._write(seat, Action.WITHDRAW, view, changed("withdraw", view.state, seat.engine.me))
         seat.end(Ending.TIMED_OUT)
 
     # ---- with a round
@@ -296,15 +294,12 @@ class AgentSteps(Happenings):
         self._in(seat, *UP)
         listed = self.view(seat).membership is not Membership.OUTSIDE
         done = self.state.done if self.state is not None else ()
-        silent = {s.token for s in self.seats if s.dead} | self._gone() if listed else set()
+        gone = self._listed() - {s.token for s in self.seats}  # processes that have a successor
+        silent = {s.token for s in self.seats if s.dead} | gone if listed else set()
         view = self.view(seat, silent=frozenset(silent).difference(done).intersection(self._listed()))
         if operators.expel(view) is not Action.EXPEL:
             raise Refused("the engine expels no node")
-        self._write(seat, Action.EXPEL, seat.engine._changed(Action.EXPEL, view), view)
-
-    def _gone(self) -> set[str]:
-        """Tokens of processes that have a successor."""
-        return self._listed() - {seat.token for seat in self.seats}
+        self._write(seat, Action.EXPEL, view)
 
     def _listed(self) -> set[str]:
         return {p.node.token for p in self.state.listed()} if self.state is not None else set()
@@ -331,7 +326,7 @@ class AgentSteps(Happenings):
         if seat.engine._upkeep(view, seat.joined, NOW) is not Action.REPLACE_ROUND or self.state is None:
             raise Refused("the engine makes no room")
         given = changed("give_notice", self.state, seat.engine.me, leaving=False)
-        self._write(seat, Action.REPLACE_ROUND, given, view)
+        self._write(seat, Action.REPLACE_ROUND, view, given)
 
     def _restart_workers(self, seat: Seat) -> None:
         self._ordered(seat, self.state, Order.REJOIN)
@@ -387,8 +382,7 @@ class AgentSteps(Happenings):
             view = self.view(seat)
             spare = view.membership is Membership.REDUNDANT and seat.loop is Loop.JOINING and not seat.dead
             if spare and operators.join(view) is Action.ADD_TO_PARTICIPANTS:
-                changed = seat.engine._changed(Action.ADD_TO_PARTICIPANTS, view)
-                self._write(seat, Action.ADD_TO_PARTICIPANTS, changed, view)
+                self._write(seat, Action.ADD_TO_PARTICIPANTS, view)
 
     def _leave_without_store(self, seat: Seat) -> None:
         self._in(seat, Loop.LEAVING)

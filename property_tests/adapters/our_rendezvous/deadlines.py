@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Self
 
 from trystate.impl.rendezvous.driver import run
@@ -233,15 +233,12 @@ class OurDeadlines(calls.CallsSubject):
 
     # ---- time, and other nodes
 
-    def _heartbeat_gets_due(self) -> None:
-        self._last_beat(1.5 * INTERVAL)
-
-    def _lease_ends(self) -> None:
-        self._last_beat(5 * INTERVAL)
-
     def _last_beat(self, seconds_ago: float) -> None:
         self.engine.lease = Lease(self.engine.settings)
         self.engine.lease.confirm(self.seconds - seconds_ago)
+
+    _heartbeat_gets_due = partialmethod(_last_beat, 1.5 * INTERVAL)
+    _lease_ends = partialmethod(_last_beat, 5 * INTERVAL)
 
     def _another_writes(self) -> None:
         self.backend.written(changed("keep_alive", self.backend.state, OTHER))

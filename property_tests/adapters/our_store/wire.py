@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Self
+from contextlib import AbstractContextManager
 
 from trystate.impl.store.wire import I64, MAGIC, U32, U64, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
@@ -74,7 +74,7 @@ def received(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-class Peer:
+class Peer(AbstractContextManager["Peer"]):
     """A connection to a server, without Nagle's delay; it sends VALIDATE first, unless `validated` is False."""
 
     def __init__(self, port: int, *, host: str = "127.0.0.1", validated: bool = True) -> None:
@@ -88,9 +88,6 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -20,6 +20,7 @@ from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership
 
 from ...harness.subjects import Refused
+from ..steps import Steps
 
 # The steps of the join operation, each with the action after which it is named.
 JOINS = {
@@ -82,12 +83,13 @@ def engine(number: int, life: int, settings: Settings, key: str = KEY) -> Engine
     return Engine(me, settings, draw=lambda: 0.5, life="life")
 
 
-class EngineSteps:
+class EngineSteps(Steps):
     """Subject for the model `Rendezvous` (edition TRYSTATE)."""
 
     def __init__(self, model: Rendezvous) -> None:
         self.model = model
-        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # not by the environment
+        # Not by the environment.
+        self.TRIED = self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes))
         self.reset()
 
@@ -98,9 +100,6 @@ class EngineSteps:
         self.down = self.young = False
         size = self.model.sizes["node"]
         self.seats = [Seat(k, self.settings, engine(k, 0, self.settings)) for k in range(size)]
-
-    def can_refuse(self, step: str) -> bool:
-        return step in self.decided
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         seats = [self.seats[k] for k in indices]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.rooms.messages import IntentError
@@ -26,11 +27,8 @@ from .threads import Event, Process, living
 READ = 1  # `selectors.EVENT_READ`
 
 
-class Inside:
+class Inside(AbstractContextManager["Inside"]):
     """A context manager that does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         pass

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 from trystate.impl.host.disk import Disk
 from trystate.impl.host.listening import listen
@@ -26,7 +25,7 @@ HOST = "127.0.0.1"
 SECONDS = 30.0
 
 
-class Serving:
+class Serving(contextlib.AbstractContextManager["Serving"]):
     """A server in a thread, with a directory and a disk of the test."""
 
     def __init__(self, path: Path, disk: Disk | None = None, sync: float | None = None) -> None:
@@ -56,9 +55,6 @@ class Serving:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
         self.directory.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

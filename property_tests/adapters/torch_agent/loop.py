@@ -117,24 +117,12 @@ class Node:
         """Whether it sends no heartbeats."""
         return self.over or self.pace is not Pace.GOES_ON
 
-    def kill(self) -> None:
-        assert self.operation is not None
-        self.abandoned, self.ending, self.pace = True, Ending.KILLED, Pace.GOES_ON
-        self.operation.abandon()
-
-    def signal(self) -> None:
-        self.signalled = True
-        if self.at != "barrier":  # torch waits in C++ there: the handler of the signal runs afterwards
-            assert self.operation is not None
-            self.operation.interrupt(_signal())
-        self._look()
-
     def resume(self) -> str:
         """Run to the next stop; returns the model's step that torch has taken, or "" if it has taken none."""
         assert self.operation is not None and self.agent is not None
         before, left = self.at, self.agent._remaining_restarts
         self.operation.resume()
-        self._look()
+        self.look()
         after, restarts = self.at, left - self.agent._remaining_restarts
         if before == after and not self.over:
             return ""
@@ -152,7 +140,7 @@ class Node:
             "barrier": "barrier_times_out" if self.late else "pass_barrier", "shutdown": "mark_closed",
         }[before]  # fmt: skip
 
-    def _look(self) -> None:
+    def look(self) -> None:
         if self.operation is not None and self.operation.over and isinstance(self.operation.error, SignalException):
             self.ending = Ending.SIGNALLED
 
@@ -266,6 +254,8 @@ class TorchLoop(Happenings, Replacing):
         NotInRelease: the loop of the installed torch ends its workers in another way.
     """
 
+    TRIED = ASKED_AT
+
     def __init__(self, model: Agents) -> None:
         if is_before("2.8"):
             raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
@@ -303,9 +293,6 @@ class TorchLoop(Happenings, Replacing):
         self.nodes = [Node(self, k) for k in range(self.model.sizes["node"])]
         self.starting = self.nodes[0]
         self._taken: list[tuple[str, tuple[int, ...]]] = []
-
-    def can_refuse(self, step: str) -> bool:
-        return step in ASKED_AT
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         nodes = [self.nodes[k] for k in indices]
@@ -386,10 +373,16 @@ class TorchLoop(Happenings, Replacing):
         assert node.resume() == "error_timeout"
 
     def _receive_signal(self, node: Node) -> None:
-        node.signal()
+        node.signalled = True
+        if node.at != "barrier":  # torch waits in C++ there: the handler of the signal runs afterwards
+            assert node.operation is not None
+            node.operation.interrupt(_signal())
+        node.look()
 
     def _crash(self, node: Node) -> None:
-        node.kill()
+        assert node.operation is not None
+        node.abandoned, node.ending, node.pace = True, Ending.KILLED, Pace.GOES_ON
+        node.operation.abandon()
 
     def _start_newcomer(self, node: Node) -> None:
         new = Node(self, node.number)

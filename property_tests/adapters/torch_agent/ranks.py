@@ -29,12 +29,13 @@ from trystate.model.agent.vocabulary import Assignment, Ranking, Role
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Refused
-from ..steps import Replacing
+from ..steps import Replacing, Steps
 from ..torch_rendezvous import simulation as sim
 
 C10d: Any = dist  # torch's stub has no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
 EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the other steps happen to the agent
+LEAVES = {"restart_workers": Ranking.WAITING, "error_closed": Ranking.FAILED, "crash": Ranking.DEAD}
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
 
 
@@ -136,8 +137,10 @@ class Node:
         self.outside, self.operation = place, None
 
 
-class Exchanges(Replacing):
+class Exchanges(Replacing, Steps):
     """Subject for the model `Ranks`. Time does not pass for our Exchange."""
+
+    TRIED = EXCHANGE
 
     def __init__(self, model: Ranks) -> None:
         self._sizes, self._edition = model.sizes, model.edition
@@ -158,14 +161,13 @@ class Exchanges(Replacing):
         self._rounds: list[list[Node]] = []
         self._closed = False
 
-    def can_refuse(self, step: str) -> bool:
-        return step in EXCHANGE
-
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         if step in EXCHANGE:
             self._exchange(step, self.nodes[indices[0]], indices[1])
+        elif step in LEAVES:
+            self.nodes[indices[0]].leave(LEAVES[step])
         else:
-            getattr(self, f"_{step}")(*indices)
+            super().perform(step, indices)
 
     def _exchange(self, step: str, node: Node, round: int) -> None:
         """One request of the function.
@@ -209,15 +211,6 @@ class Exchanges(Replacing):
     def _look(self, node: Node) -> None:
         if node.over:
             raise RoundOver("a member is dead")
-
-    def _restart_workers(self, number: int) -> None:
-        self.nodes[number].leave(Ranking.WAITING)
-
-    def _error_closed(self, number: int) -> None:
-        self.nodes[number].leave(Ranking.FAILED)
-
-    def _crash(self, number: int) -> None:
-        self.nodes[number].leave(Ranking.DEAD)
 
     def _wait_times_out(self, number: int, round: int) -> None:
         self._unanswered(self.nodes[number])

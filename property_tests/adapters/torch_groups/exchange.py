@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -142,18 +142,16 @@ class TorchExchange(Steps):
         self._calls.pop((process, exchange)).end()
         self._at[process, exchange] = at
 
-    def _begin_again(self, process: int) -> None:
+    def _begin_again(self, process: int, *, anew: bool = False) -> None:
         self._lives[process] = 2
         for exchange in range(self._sizes["exchange"]):
             if (process, exchange) in self._calls:
                 self._over(process, exchange, Share.IDLE)
             self._at[process, exchange] = Share.IDLE
-        if self._scoped:
+        if self._scoped or anew:
             self._objects = {which: made for which, made in self._objects.items() if which[0] != process}
 
-    def _restart(self, process: int) -> None:
-        self._begin_again(process)
-        self._objects = {which: made for which, made in self._objects.items() if which[0] != process}
+    _restart = partialmethod(_begin_again, anew=True)
 
     def observe(self) -> Mapping[str, Any]:
         """The place of each call, its number, the keys, and whether a call has returned other values."""

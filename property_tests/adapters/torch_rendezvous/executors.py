@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partialmethod
 from typing import Any, cast
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
@@ -26,7 +27,7 @@ from trystate.model.rendezvous.vocabulary import (
 )
 
 from ...harness.subjects import Refused
-from ..steps import Replacing
+from ..steps import Replacing, Steps
 from . import simulation as sim
 from .contexts import TORCH_OPERATORS
 
@@ -119,11 +120,13 @@ class Node:
         )
 
 
-class TorchHolders(Replacing):
+class TorchHolders(Replacing, Steps):
     """Subject for the model `Holders` (edition TORCH): torch's classes on a backend in memory.
 
     It replaces torch's sources of time.
     """
+
+    TRIED = ("begin", "begin_from_cache", "read", "write_wins", "write_loses", "decide", "conclude", *ACTS)
 
     def __init__(self, model: Holders) -> None:
         self.model, self.clock = model, sim.Clock()
@@ -150,9 +153,6 @@ class TorchHolders(Replacing):
         self.backend = sim.Backend(sim.stop)
         self.nodes = [Node(k, self.model, self.backend, self.clock) for k in range(self.model.sizes["node"])]
 
-    def can_refuse(self, step: str) -> bool:
-        return step in ("begin", "begin_from_cache", "read", "write_wins", "write_loses", "decide", "conclude", *ACTS)
-
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         node = self.nodes[indices[0]] if indices else None
         if node is not None and node.crashed and step not in ("heartbeat_ages", "heartbeat_expires"):
@@ -166,50 +166,43 @@ class TorchHolders(Replacing):
     # ---- steps of a node
 
     def _begin(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
+        self._expect_idle(node)
         if node.phase not in OPERATORS:
             raise Refused(f"the node is {node.phase.name}")
         node.start(cached=False)
 
     def _begin_from_cache(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
+        self._expect_idle(node)
         if node.phase not in (AgentPhase.JOINING, AgentPhase.RUNNING) or not node.synced:
             raise Refused("there is no copy to use")
-        if node.phase is AgentPhase.JOINING and self._listed_and_complete(node):
+        state = node.holder.state
+        returns = state.complete and not state.closed and node.desc in state.participants
+        if node.phase is AgentPhase.JOINING and returns:
             raise Refused("left out of the model: the join would return from the cache")
-        if any(sim.age_of(stamp) == "EXPIRED" for stamp in node.holder.state.last_heartbeats.values()):
+        if any(sim.age_of(stamp) == "EXPIRED" for stamp in state.last_heartbeats.values()):
             raise Refused("left out of the model: a heartbeat has expired within the second that the cache serves")
         node.start(cached=True)
 
-    def _listed_and_complete(self, node: Node) -> bool:
-        state = node.holder.state
-        return bool(state.complete and not state.closed and node.desc in state.participants)
-
     def _read(self, node: Node) -> None:
-        self._at(node, "get")
-        self._resume(node)
+        self._at(node, "get").resume()
 
-    def _write_wins(self, node: Node) -> None:
-        self._at(node, "set")
-        if node.version != self.backend.version:
-            raise Refused("the token is stale")
-        self._resume(node)
+    def _writes(self, node: Node, wins: bool) -> None:
+        operation = self._at(node, "set")
+        if (node.version == self.backend.version) is not wins:
+            raise Refused(f"the token is {'stale' if wins else 'good'}")
+        operation.resume()
 
-    def _write_loses(self, node: Node) -> None:
-        self._at(node, "set")
-        if node.version == self.backend.version:
-            raise Refused("the token is good")
-        self._resume(node)
+    _write_wins = partialmethod(_writes, wins=True)
+    _write_loses = partialmethod(_writes, wins=False)
 
     def _decide(self, node: Node) -> None:
-        self._at(node, "decide")
-        self._resume(node)
+        self._at(node, "decide").resume()
 
     def _act(self, node: Node, step: str) -> None:
-        self._at(node, "act")
+        operation = self._at(node, "act")
         if node.action != ACTS[step]:
             raise Refused(f"the operator decided {node.action}")
-        self._resume(node)
+        operation.resume()
 
     def _conclude(self, node: Node) -> None:
         if node.operation is None or not node.operation.over:
@@ -223,7 +216,7 @@ class TorchHolders(Replacing):
         node.operation = None
 
     def _restart_workers(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
+        self._expect_idle(node)
         self.clock.seconds += sim.CACHE_SECONDS + 1
         node.holder.sync()  # num_nodes_waiting syncs too
         if not node.holder.state.wait_list:
@@ -248,12 +241,6 @@ class TorchHolders(Replacing):
     def _rollback_window_passes(self, node: Node) -> None:
         node.join_deadline = JoinDeadline.OVER
 
-    def _heartbeat_ages(self, node: Node) -> None:
-        self._age(node, "FRESH", "DUE")
-
-    def _heartbeat_expires(self, node: Node) -> None:
-        self._age(node, "DUE", "EXPIRED")
-
     def _age(self, node: Node, before: str, after: str) -> None:
         def change(state: Any) -> None:
             stamp = state.last_heartbeats.get(node.desc)
@@ -263,6 +250,9 @@ class TorchHolders(Replacing):
         written = self.backend.state().last_heartbeats.get(node.desc)
         unwritten = node.holder._dirty and node.holder.state.last_heartbeats.get(node.desc) not in (None, written)
         self._everywhere(change, skip=node if unwritten else None)
+
+    _heartbeat_ages = partialmethod(_age, before="FRESH", after="DUE")
+    _heartbeat_expires = partialmethod(_age, before="DUE", after="EXPIRED")
 
     def _last_call_passes(self) -> None:
         def change(state: Any) -> None:
@@ -279,17 +269,14 @@ class TorchHolders(Replacing):
 
     # ---- helpers
 
-    def _expect(self, node: Node, stage: Operation) -> None:
-        if node.stage is not stage:
+    def _expect_idle(self, node: Node) -> None:
+        if node.stage is not Operation.IDLE:
             raise Refused(f"the executor is {node.stage.name}")
 
-    def _at(self, node: Node, where: str) -> None:
+    def _at(self, node: Node, where: str) -> sim.Operation:
         if node.operation is None or node.operation.at != where:
             raise Refused(f"the executor is not before {where}")
-
-    def _resume(self, node: Node) -> None:
-        assert node.operation is not None
-        node.operation.resume()
+        return node.operation
 
     # ---- what can be seen
 

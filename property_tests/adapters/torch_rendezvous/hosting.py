@@ -10,10 +10,10 @@ import gc
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any
 
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
@@ -25,6 +25,7 @@ from trystate.model.rendezvous.vocabulary import Edition
 from ...harness.checks import Outcome
 from ...harness.paths import replay_systems
 from ...harness.subjects import Disagreement, Refused
+from ..steps import Steps
 from ..torch_store.isolated import Child, silence
 from ..torch_store.server import HOST, free_port
 
@@ -82,7 +83,7 @@ def is_connected(request: Callable[[], object]) -> bool:
     return True
 
 
-class Tenants:
+class Tenants(Steps, AbstractContextManager["Tenants"]):
     """The subject: the nodes of all jobs, at a new port after each reset."""
 
     def __init__(self, system: SharedEndpoints, node: Callable[[Connection, int, int], None] = torch_node) -> None:
@@ -90,9 +91,6 @@ class Tenants:
         self._jobs = range(system.sizes["job"])
         self._open = ExitStack()
         self.reset()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._open.close()
@@ -103,9 +101,6 @@ class Tenants:
         self._phases = [Tenant.AWAY for _ in self._jobs]
         self._port = free_port()
         self._server: int | None = None  # the job whose node serves
-
-    def can_refuse(self, step: str) -> bool:
-        return False
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         (job,) = indices

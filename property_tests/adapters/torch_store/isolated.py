@@ -11,10 +11,10 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 LOAD_S = 60.0  # limit for the first child: torch is imported, on a busy machine
 _PRELOADED: list[str] = []
@@ -36,7 +36,7 @@ class Silence(enum.Enum):
     ENDED = enum.auto()  # if it still had to send something, it has crashed
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """Runs `function(connection, *arguments)`, a module's function, in a separate process.
 
     A child that needs other environment variables is not forked: its `method` is "spawn".
@@ -72,9 +72,6 @@ class Child:
 
     def tell(self, word: object) -> None:
         self._line.send(word)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()

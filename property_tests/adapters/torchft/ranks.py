@@ -12,6 +12,7 @@ Rule: `observe` reads the answers and the lighthouse, never the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partialmethod
 from typing import Any
 
 from trystate.model.torchft.manager import Managers
@@ -153,8 +154,7 @@ class Ranks(Steps, Replacing):
                 each.call.settle()
         self._collect(Rank.VOTING, Rank.IDLE)
 
-    def _veto(self, rank: int) -> None:
-        self._vote(rank, agrees=False)
+    _veto = partialmethod(_vote, agrees=False)
 
     def _time_out(self, rank: int) -> None:
         one = self._ranks[rank]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import urllib.request
 from collections.abc import Mapping
+from functools import partialmethod
 from typing import Any
 
 from trystate.model.torchft.lighthouse import Lighthouse
@@ -175,8 +176,7 @@ class Replicas(Steps, Replacing):
         client = Client("ManagerClient", port_of(replica.manager))
         replica.call = Call(client.of._quorum, 0, replica.step, "", shrink_only, True, 1, LONG)
 
-    def _ask_to_shrink(self, node: int) -> None:
-        self._ask(node, shrink_only=True)
+    _ask_to_shrink = partialmethod(_ask, shrink_only=True)
 
     def _tick(self) -> None:
         if len(self._records) == self.sizes["quorum"]:
@@ -230,8 +230,7 @@ class Replicas(Steps, Replacing):
     def _expire(self, node: int) -> None:
         self._beat(node, 2 * HEARTBEAT_MS)
 
-    def _pause(self, node: int) -> None:
-        self._expire(node)
+    _pause = _expire
 
     def _restart(self) -> None:
         for replica in self._replicas:
