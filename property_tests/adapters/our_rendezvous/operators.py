@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations_with_replacement, product
-from operator import itemgetter
 from typing import Any
 
 from trystate.impl.rendezvous import operators
@@ -21,7 +20,7 @@ from trystate.model.rendezvous.vocabulary import Action, Edition, Membership
 
 from ...harness.checks import Check, Outcome
 from ..torch_rendezvous.conformance import compared_with
-from ..torch_rendezvous.contexts import Observed
+from ..torch_rendezvous.contexts import Observed, observed
 from .parts import participant
 
 TABLES = OPERATORS[Edition.TRYSTATE]
@@ -114,14 +113,7 @@ def atoms_of(view: View) -> dict[str, bool]:
 
 def observe(name: str, operator: Operator | None = None) -> Observed:
     """Call one operator in every context."""
-    table = TABLES[name]
-    seen = Observed(tuple(a.name for a in table.atoms))
-    pick = itemgetter(*seen.atoms)
-    operator = OURS[name] if operator is None else operator
-    for view, atoms in asked():
-        seen.contexts += 1
-        seen.answers.setdefault(pick(atoms), {}).setdefault(operator(view), view)
-    return seen
+    return observed(TABLES[name], asked(), OURS[name] if operator is None else operator)
 
 
 @cache

@@ -15,8 +15,9 @@ from typing import Any
 from trystate.model.autograd.initialisation import CONTAINERS, Initialised, Used
 from trystate.model.autograd.vocabulary import Edition
 
-from ..torch_groups.initialisation import contexts, observe
+from ..torch_groups.initialisation import contexts
 from ..torch_rendezvous.contexts import Observed
+from ..torch_rendezvous.contexts import observed as observe
 from ..torch_store.isolated import Child, silence
 
 ANSWER_S = 60.0
@@ -135,7 +136,6 @@ def observed(edition: Edition) -> dict[str, Observed]:
     asking: dict[str, Sequence[int | None]] = {
         "init_container": (0,) if ours else (-1, 0, 1, WORKERS - 1, WORKERS), "use_container": (None,),
     }  # fmt: skip
-    tables = CONTAINERS[edition]
 
     def held(before: Sequence[int | None], worker: int | None) -> dict[str, bool]:
         begun = bool(before) and (before[-1] is not None or not ours)
@@ -145,7 +145,7 @@ def observed(edition: Edition) -> dict[str, Observed]:
     with Child(answer, edition, [(b, w) for workers in asking.values() for b in befores for w in workers]) as child:
         return {
             name: observe(
-                tuple(atom.name for atom in tables[name].atoms),
+                CONTAINERS[edition][name],
                 ((words, held(**words)) for words in contexts(before=befores, worker=(*workers,))),
                 lambda _: child.hear(ANSWER_S),
             )

@@ -23,12 +23,11 @@ from trystate.impl.store import urls
 from trystate.model.groups.initialisation import INITIALISATION, Init, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
-from ..torch_rendezvous.contexts import Observed
+from ..torch_rendezvous.contexts import Observed, observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
 Words = Mapping[str, Any]
 Answer = Init | Merge | Meet | str  # a text: an answer that no table has
-Asked = Callable[[Words], Answer]
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", AGENT)
 ERRORS = (AssertionError, LookupError, RuntimeError, TypeError, ValueError)
@@ -55,19 +54,6 @@ def contexts(**values: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         yield dict(zip(values, each, strict=True))
 
 
-def observe(atoms: tuple[str, ...], rows: Iterator[tuple[Words, Mapping[str, bool]]], ask: Asked) -> Observed:
-    """The answer in every context, by the values of the atoms there."""
-    seen = Observed(atoms)
-    for words, held in rows:
-        seen.contexts += 1
-        seen.answers.setdefault(tuple(held[a] for a in atoms), {}).setdefault(ask(words), words)
-    return seen
-
-
-def atoms_of(edition: Edition, table: str) -> tuple[str, ...]:
-    return tuple(atom.name for atom in INITIALISATION[edition][table].atoms)
-
-
 # ---- init_process_group
 
 
@@ -84,7 +70,7 @@ def init() -> Observed:
             rank=(-1, 0, 1), backend=("gloo", "mpi", "fake"),
         )
     )  # fmt: skip
-    return observe(atoms_of(Edition.TORCH, "init_process_group"), rows, _ask_init)
+    return observed(INITIALISATION[Edition.TORCH]["init_process_group"], rows, _ask_init)
 
 
 def _ask_init(words: Words) -> Answer:
@@ -156,7 +142,7 @@ def merge() -> Observed:
             query=("", "?use_libuv=1", "?rank=1", "?world_size=5", "?rank=1&world_size=5"),
         )
     )  # fmt: skip
-    return observe(atoms_of(Edition.TORCH, "rendezvous_url"), rows, _ask_merge)
+    return observed(INITIALISATION[Edition.TORCH]["rendezvous_url"], rows, _ask_merge)
 
 
 def _ask_merge(words: Words) -> Answer:
@@ -186,7 +172,7 @@ def _ask_merge(words: Words) -> Answer:
 
 def handlers(edition: Edition) -> dict[str, Observed]:
     """Each handler of torch's, or of ours."""
-    ours = edition is Edition.TRYSTATE
+    ours, tables = edition is Edition.TRYSTATE, INITIALISATION[edition]
     hosted = (True, False) if ours else (True,)
     agents = (None, "True", "1")
     env = contexts(
@@ -199,11 +185,9 @@ def handlers(edition: Edition) -> dict[str, Observed]:
     )  # fmt: skip
     file = contexts(scheme=("file",), place=("", "/path"), rank_in=(None, 0, 1), size_in=(None, SIZE))
     return {
-        table: observe(
-            atoms_of(edition, table), ((words, _held(words, ours)) for words in rows), lambda words: _ask(words, ours)
-        )
+        table: observed(tables[table], ((words, _held(words, ours)) for words in rows), lambda words: _ask(words, ours))
         for table, rows in (("env_url", env), ("tcp_url", tcp), ("file_url", file))
-        if table in INITIALISATION[edition]
+        if table in tables
     }
 
 

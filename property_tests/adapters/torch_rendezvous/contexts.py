@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -168,6 +168,17 @@ class Observed:
     atoms: tuple[str, ...]
     contexts: int = 0
     answers: dict[Valuation, Answers] = field(default_factory=dict)
+
+
+def observed(
+    table: DecisionTable, rows: Iterable[tuple[Any, Mapping[str, bool]]], ask: Callable[[Any], enum.Enum | str]
+) -> Observed:
+    """The answer in every context, by the values of the atoms there."""
+    seen = Observed(tuple(a.name for a in table.atoms))
+    for words, held in rows:
+        seen.contexts += 1
+        seen.answers.setdefault(tuple(map(held.__getitem__, seen.atoms)), {}).setdefault(ask(words), words)
+    return seen
 
 
 def observe(
