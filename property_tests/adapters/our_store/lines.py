@@ -23,7 +23,7 @@ from trystate.model.store.vocabulary import Status
 
 from ...harness.subjects import Disagreement
 from ..steps import Steps
-from .wire import NONCE, PING, VALIDATE, received
+from .wire import NONCE, PING, VALIDATE, check, get, received
 
 SILENT_S = 60.0  # torch looks up the name of every peer; a resolver that does not answer delays it by 5 s or more
 
@@ -364,11 +364,11 @@ class Others:
         self._line: Line = server.connect()
         self._line.send(VALIDATE)
 
-    def tell(self, request: bytes) -> None:
-        """Send a request and drop its answer."""
+    def tell(self, request: bytes) -> bytes:
+        """Send a request; returns what has been answered at once."""
         self._line.send(request)
         self._server.settle()
-        self._line.read()
+        return self._line.read()
 
     @property
     def is_cut(self) -> bool:
@@ -377,12 +377,17 @@ class Others:
 
     def ask(self, request: bytes) -> bytes:
         """Send a request that is answered at once; returns the answer."""
-        self._line.send(request)
-        self._server.settle()
-        answer = self._line.read()
-        if not answer:
+        if not (answer := self.tell(request)):
             raise Disagreement(f"the server does not answer {request!r}")
         return answer
+
+    def number(self, key: bytes) -> int:
+        """The number that a key has; 0 if it has no value."""
+        answer = self.ask(check(key) + get(key))
+        missing, size, text = answer[0], answer[1:9], answer[9:]
+        if size != U64.pack(len(text)) or bool(text) is bool(missing):
+            raise Disagreement(f"CHECK and GET of {key!r} are answered with {answer!r}")
+        return int(text or b"0")
 
     def begin(self, request: bytes) -> None:
         """Send a request that is answered later."""

@@ -210,9 +210,7 @@ class BarriersSubject(Clients):
 
     def observe(self) -> Mapping[str, int]:
         """The unread answers of each client, and the value of the key."""
-        answer = self._others.ask(get(self._key))
-        value = int(answer[8:]) if answer[8:] else 0
-        seen = {"key": min(value, self.system.sizes["world"])}
+        seen = {"key": min(self._others.number(self._key), self.system.sizes["world"])}
         for client in range(self.system.sizes["client"]):
             unread: list[Message] = []
             if (peer := self._peers.get(client)) is not None:

@@ -14,7 +14,7 @@ from trystate.model.store.vocabulary import Query
 
 from ...harness.subjects import Disagreement
 from .lines import Line, Message, Others, Peer, Reader, Server, Settling, accepted, cells, fresh_name
-from .wire import VALIDATE, check, compare_set, delete, get, request, set_
+from .wire import VALIDATE, compare_set, delete, request, set_
 
 TAKEN = ("take_compare_set", "take_delete", "take_multi_get", "take_half", "take_rest")
 
@@ -80,21 +80,13 @@ class RegistersSubject(Settling):
 
     def observe(self) -> Mapping[str, int]:
         """The value of each key, and the unread answers of each client."""
-        seen = {f"stored[{n}]": self._value(name) for n, name in enumerate(self._names)}
+        seen = {f"stored[{n}]": self._others.number(name) for n, name in enumerate(self._names)}
         for client, peer in self._peers.items():
             peer.look()
             if peer.line.is_cut and not peer.is_lost:
                 raise Disagreement(f"the server has closed the connection of client {client}")
             seen |= cells("answers", 1, peer.unread, client)
         return seen
-
-    def _value(self, name: bytes) -> int:
-        missing = self._others.ask(check(name))
-        answer = self._others.ask(get(name))
-        text = answer[8:]
-        if answer[:8] != U64.pack(len(text)) or bool(text) is (missing != b"\x00"):
-            raise Disagreement(f"CHECK and GET of {name!r} are answered with {missing!r} and {answer!r}")
-        return int(text or b"0")
 
     # ---- requests of clients
 
@@ -136,7 +128,6 @@ class FramesSubject(Settling):
     def __init__(self, system: Frames, server: Server) -> None:
         self.system = system
         self._server = server
-        self._observer: Line = server.connect()
         self._steps = {
             "validate": partial(self._send, VALIDATE),
             "begin_to_validate": partial(self._send, VALIDATE[:3]),
@@ -150,26 +141,13 @@ class FramesSubject(Settling):
         self._server.close()
         self._lines: dict[int, Line] = {}
         self._unsent: dict[int, bytes] = {}
-        self._observer = self._server.connect()
-        self._observer.send(VALIDATE)
+        self._observer = Others(self._server)
         for key in (FIRST, SECOND):
-            self._observer.send(request(Query.DELETE_KEY, blob(key)))
-        self._server.settle()
-        self._observer.read()
+            self._observer.tell(request(Query.DELETE_KEY, blob(key)))
 
     def observe(self) -> Mapping[str, int]:
         """The values of both keys."""
-        return {"first": self._value(FIRST), "second": self._value(SECOND)}
-
-    def _value(self, key: bytes) -> int:
-        self._observer.send(check(key))
-        self._observer.send(get(key))
-        self._server.settle()
-        answer = self._observer.read()
-        missing, size = answer[0], U64.unpack_from(answer, 1)[0]
-        if len(answer) != 9 + size:
-            raise Disagreement(f"CHECK and GET of {key!r} were answered with {answer!r}")
-        return 0 if missing else int(answer[9:])
+        return {"first": self._observer.number(FIRST), "second": self._observer.number(SECOND)}
 
     # ---- steps
 
