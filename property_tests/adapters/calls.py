@@ -11,25 +11,17 @@ from typing import Any
 
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.deadlines import AGENT, TIMER
-from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallError, CallStep, Stored, Timer
+from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallStep, Stored, Timer
 
 from ..harness.subjects import Refused
 
 
 class Thread:
-    """One of the node's threads, with its current call."""
+    """One of the node's threads, with its current call. A subclass has `at`, a CallStep, and `error`, a CallError."""
 
     def __init__(self) -> None:
         self.call, self.late = Call.NONE, False
         self.operation: Any = None
-
-    @property
-    def at(self) -> CallStep:
-        raise NotImplementedError
-
-    @property
-    def error(self) -> CallError:
-        raise NotImplementedError
 
     def abandon(self) -> None:
         if self.operation is not None:

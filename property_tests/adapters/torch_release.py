@@ -48,17 +48,11 @@ def require(method: str) -> None:
         raise NotInRelease(lacking)
 
 
-def has_heartbeat_options() -> bool:
-    """Whether a handler's heartbeats can be set, which torch 2.7 introduced."""
-    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-
-    return "keep_alive_interval" in inspect.signature(DynamicRendezvousHandler.from_backend).parameters
-
-
 def with_heartbeats(interval_s: float, missed_max: int) -> Callable[..., DynamicRendezvousHandler]:
     """torch's `DynamicRendezvousHandler.from_backend`, with these heartbeats.
 
-    Without options for them, a second handler is made of the parts of the first, with other settings.
+    Without options for them, which torch 2.7 introduced, a second handler is made of the parts of the first, with
+    other settings.
     """
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
         DynamicRendezvousHandler,
@@ -66,7 +60,7 @@ def with_heartbeats(interval_s: float, missed_max: int) -> Callable[..., Dynamic
     )
 
     make: Any = DynamicRendezvousHandler.from_backend
-    if has_heartbeat_options():
+    if "keep_alive_interval" in inspect.signature(make).parameters:
         return partial(make, keep_alive_interval=interval_s, keep_alive_max_attempt=missed_max)
 
     def made(run_id: str, store: Any, backend: Any, *more: Any, **options: Any) -> DynamicRendezvousHandler:

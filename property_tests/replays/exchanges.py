@@ -6,7 +6,7 @@ GPU: torch makes these objects in the files of its GPU backends, one for each pr
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import shutil
 import subprocess
@@ -49,11 +49,8 @@ def store_exchange() -> Any:
         command += ["-lc10", "-ltorch_cpu", "-ltorch_python"]
         subprocess.run(command, input=SOURCE, text=True, check=True, stdout=sys.stderr)
         own.replace(built)
-    spec = importlib.util.spec_from_file_location("store_exchange", built)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.StoreExchange
+    sys.path.insert(0, str(built.parent))
+    return importlib.import_module("store_exchange").StoreExchange
 
 
 def gathered(exchange: Any, store: Any, rank: int, size: int, value: int) -> Any:

@@ -7,6 +7,7 @@ and what is in the store.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from trystate.model.nvrx.barrier import NvrxBarrier
 
 from ...harness.subjects import Refused
-from .nodes import Job, Process
+from .nodes import Job
 
 WAIT = timedelta(seconds=2)  # the store's timeout is 30 minutes
 TURNS_MAX = 100
@@ -53,19 +54,14 @@ def take(job: Job, steps: str) -> None:
 def settle(job: Job) -> None:
     """Let every launcher proceed in turn, until each has ended, trains, or only polls."""
     for _ in range(TURNS_MAX):
-        proceeded = [_proceeds(job, process) for process in job.processes]
-        if not any(proceeded):
+        proceeded = False
+        for process in job.processes:
+            with suppress(Refused):
+                if process.is_running:
+                    process.proceed(may_wait=True)
+                    proceeded = True
+        if not proceeded:
             return
-
-
-def _proceeds(job: Job, process: Process) -> bool:
-    if not process.is_running:
-        return False
-    try:
-        process.proceed(may_wait=True)
-    except Refused:
-        return False
-    return True
 
 
 def told(job: Job) -> Iterator[str]:

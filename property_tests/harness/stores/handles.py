@@ -130,7 +130,8 @@ def refusal(operation: Operation, error: Exception) -> Refusal | str:
     """The refusal of the reference that an exception means; otherwise the exception as text."""
     if isinstance(error, QueueEmptyError):
         return Refusal.EMPTY
-    if isinstance(error, NotImplementedError) or is_no_method(error):
+    is_no_method = isinstance(error, AttributeError) and isinstance(error.obj, c10d.Store)  # before some release
+    if isinstance(error, NotImplementedError) or is_no_method:
         return Refusal.UNSUPPORTED
     if isinstance(error, c10d.DistNetworkError | ConnectionError):
         return Refusal.CLOSED
@@ -151,11 +152,6 @@ _OF_ADD: tuple[tuple[type[Exception], Refusal], ...] = (
     (IndexError, Refusal.OUT_OF_RANGE),
     (ValueError, Refusal.NOT_A_NUMBER),
 )
-
-
-def is_no_method(error: Exception) -> bool:
-    """Whether the store lacks the called method, as torch's stores do before some release."""
-    return isinstance(error, AttributeError) and isinstance(error.obj, c10d.Store)
 
 
 def is_timeout(error: BaseException | None) -> bool:
