@@ -25,13 +25,12 @@ Let `run` return a `RunResult` with state SUCCEEDED and no return values. Or let
 dictionary for None.
 """
 
-import pickle
 import time
 
 from agents import Job
 from ending import CONTROL, end
+from nodes import shared
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 # With --control, the round has room for B.
 WORKER = """
@@ -43,11 +42,8 @@ job = Job(WORKER, (1, 2 if CONTROL else 1))
 job.start("A")
 job.wait_for("runs")
 job.start("B")
-backend = C10dRendezvousBackend(TCPStore("127.0.0.1", job.port), "job")
-while True:
-    state = pickle.loads(backend.get_state()[0])
-    if len(state.participants) == 2 or state.redundancy_list:
-        break
+store = TCPStore("127.0.0.1", job.port)
+while len((state := shared(store)).participants) < 2 and not state.redundancy_list:
     time.sleep(0.1)
 print(f"A's worker runs, B is {'a member: the round has two seats' if CONTROL else 'a spare: the round has one seat'}")
 job.touch("end")

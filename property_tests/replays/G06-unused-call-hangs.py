@@ -27,12 +27,11 @@ Related:
 https://github.com/pytorch/pytorch/issues/23110 (SMART mode).
 """
 
-import threading
-
 import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 from ending import CONTROL, end
+from stores import Call
 from workers import run, times_parameter
 
 # With --control, the loss depends on the result.
@@ -44,10 +43,7 @@ def scenario() -> bool:
     with dist_autograd.context() as context:
         result = rpc.rpc_sync("B", times_parameter, (x,), timeout=30)  # used for a metric, for example
         loss = result if CONTROL else x * 2
-        backward = threading.Thread(target=dist_autograd.backward, args=(context, [loss]), daemon=True)
-        backward.start()
-        backward.join(10)
-        return backward.is_alive()
+        return Call(dist_autograd.backward, context, [loss], begins=0).hangs()
 
 
 hangs = run(scenario, 2, timeout=1)

@@ -39,10 +39,6 @@ from workers import PARAMETER, contexts, run, until_none
 # With --control, B is not killed.
 
 
-def pid() -> int:
-    return os.getpid()
-
-
 def pass_on(x: torch.Tensor, *path: str) -> torch.Tensor:
     return rpc.rpc_sync(path[0], pass_on, (x, *path[1:])) if path else x * PARAMETER
 
@@ -51,7 +47,7 @@ def scenario() -> int:
     """On A: call C through B, kill B, and leave the context."""
     x = torch.tensor([2.0], requires_grad=True)
     with dist_autograd.context():
-        victim = rpc.rpc_sync("B", pid)
+        victim = rpc.rpc_sync("B", os.getpid)
         rpc.rpc_sync("B", pass_on, (x, "C"))
         if not CONTROL:
             os.kill(victim, signal.SIGKILL)

@@ -28,6 +28,7 @@ The tracker was not searched for related issues.
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed.autograd as dist_autograd
@@ -63,11 +64,8 @@ def step_together(kind: type) -> list[float]:
     for _ in range(ROUNDS):
         with torch.no_grad():
             parameter.zero_()
-        threads = [threading.Thread(target=work, args=(optimizer,)) for optimizer in optimizers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(work, optimizers))
         values = parameter.detach().unique().tolist()
         if values != [-0.75]:
             break

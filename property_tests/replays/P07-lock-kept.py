@@ -25,12 +25,12 @@ import fcntl
 import multiprocessing
 import os
 import tempfile
-import threading
 import time
 from datetime import timedelta
 
 import torch.distributed as dist
 from ending import CONTROL, end
+from stores import Call
 
 # With --control, the other process has released the lock.
 path = os.path.join(tempfile.mkdtemp(), "store")
@@ -53,10 +53,7 @@ store.set("before", "1")
 other = context.Process(target=lock, daemon=True)
 other.start()
 print(f"another process has the file {ours.recv()}")
-operation = threading.Thread(target=store.set, args=("key", "value"), daemon=True)
-operation.start()
-operation.join(10)
-hangs = operation.is_alive()
+hangs = Call(store.set, "key", "value", begins=0).hangs()
 
 print(f"set('key', 'value') with a timeout of 1 s, after 10 s: {'still waiting' if hangs else 'over'}")
 end(hangs, "set() with a timeout of 1 s had not returned after 10 s")

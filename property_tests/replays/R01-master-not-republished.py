@@ -28,11 +28,10 @@ caching; the address costs one write for rank 0 and one read for the others.
 """
 
 import threading
-import time
 from datetime import timedelta
 
 from ending import CONTROL, end
-from nodes import NODES_STORE, between_polls, node
+from nodes import NODES_STORE, begins, between_polls, node
 from torch.distributed import DistStoreError
 
 # With --control, rank 0 publishes its address in each round.
@@ -48,20 +47,12 @@ def join_as_newcomer() -> None:
         print(f"round 1: B has rank 1 of 2, and next_rendezvous raises {type(error).__name__}")
 
 
-def b_joins() -> None:
-    """The newcomer joins, which completes the round."""
-    if newcomer.ident is None:
-        newcomer.start()
-        while b._keep_alive_timer is None:
-            time.sleep(0.01)
-
-
 a, b = (node("127.0.0.1", (1, 2), number=number, shares=not CONTROL, last_call=1) for number in (1, 2))
 errors = []
 newcomer = threading.Thread(target=join_as_newcomer)
 first = a.next_rendezvous()
 print(f"round 0: A has rank {first.rank} of {first.world_size}")
-between_polls(b_joins)
+between_polls(lambda: begins(newcomer, b))
 second = a.next_rendezvous()  # A restarts, as for a newcomer or a failed worker
 print(f"round 1: A has rank {second.rank} of {second.world_size}")
 newcomer.join()

@@ -29,23 +29,16 @@ participants. A member that polls a round which another member has left meanwhil
 from contextlib import suppress
 
 from ending import CONTROL, end
-from nodes import Waits, between_polls, node
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
+from nodes import Waits, between_polls, node, returns
 
 # With --control, B polls before A's worker fails.
-
-
-def join(name: str, handler: dr.DynamicRendezvousHandler) -> None:
-    info = handler.next_rendezvous()
-    worlds.append(info.world_size)
-    print(f"{name} returns from round 0 with rank {info.rank} in a world of {info.world_size}")
 
 
 def meanwhile() -> None:
     """During B's sleep A completes the round, its worker fails, and A joins again."""
     if worlds:
         raise Waits
-    join("A", a)
+    returns("A returns from round 0", a, worlds)
     if CONTROL:
         return
     with suppress(Waits):
@@ -56,5 +49,5 @@ between_polls(meanwhile)
 worlds: list[int] = []
 a, b = node("A"), node("B")
 with suppress(Waits):
-    join("B", b)
+    returns("B returns from round 0", b, worlds)
 end(worlds == [2, 1], "members of one round have different worlds")

@@ -33,16 +33,9 @@ from contextlib import suppress
 from datetime import timedelta
 
 from ending import CONTROL, end
-from nodes import Clock, Waits, beat_by_clock, between_polls, node
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
+from nodes import Clock, Waits, beat_by_clock, between_polls, node, returns
 
 # With --control, C polls at once.
-
-
-def join(name: str, handler: dr.DynamicRendezvousHandler) -> None:
-    info = handler.next_rendezvous()
-    worlds.append(info.world_size)
-    print(f"at {Clock.ahead.total_seconds():4} s {name} returns with rank {info.rank} in a world of {info.world_size}")
 
 
 def meanwhile() -> None:
@@ -52,7 +45,7 @@ def meanwhile() -> None:
     if worlds:
         raise Waits  # C waits: it has not returned with another world
     Clock.ahead = timedelta(seconds=14.5)
-    join("A", a)  # the third of three: the round is complete
+    returns("at {:4} s A returns", a, worlds)  # the third of three: the round is complete
     Clock.ahead = timedelta(seconds=14.5 if CONTROL else 15.1)  # B's heartbeat is older than 3 x 5 s
 
 
@@ -65,5 +58,5 @@ with suppress(Waits):
 Clock.ahead = timedelta(seconds=14.1)
 print("at 14.1 s C joins")
 with suppress(Waits):
-    join("C", c)
+    returns("at {:4} s C returns", c, worlds)
 end(worlds == [3, 2], "two members of one round have different worlds")

@@ -29,16 +29,9 @@ from contextlib import suppress
 from datetime import timedelta
 
 from ending import CONTROL, end
-from nodes import Clock, Waits, beat_by_clock, between_polls, node
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
+from nodes import Clock, Waits, beat_by_clock, between_polls, node, returns
 
 # With --control, B's clock is ahead by less than a heartbeat lives.
-
-
-def join(name: str, handler: dr.DynamicRendezvousHandler) -> None:
-    info = handler.next_rendezvous()
-    worlds.append(info.world_size)
-    print(f"{name} returns with rank {info.rank} in a world of {info.world_size}")
 
 
 def meanwhile() -> None:
@@ -46,7 +39,7 @@ def meanwhile() -> None:
     if worlds:
         raise Waits
     Clock.ahead = timedelta(0)
-    join("A", a)
+    returns("A returns", a, worlds)
     Clock.ahead = ahead
 
 
@@ -57,7 +50,7 @@ worlds: list[int] = []
 a, b = node("A"), node("B")
 Clock.ahead = ahead
 with suppress(Waits):
-    join("B", b)
+    returns("B returns", b, worlds)
 Clock.ahead = ahead + timedelta(seconds=6)
 b._keep_alive()  # B's timer makes this call
 Clock.ahead = timedelta(seconds=6)

@@ -34,7 +34,6 @@ from datetime import timedelta
 
 from ending import CONTROL, end
 from nodes import NODES_STORE, Clock, beat_by_clock, node, shared, together
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 # With --control, no call gets through for less than a heartbeat lives.
 
@@ -44,10 +43,10 @@ a, b, c, d = node("A"), node("B"), node("C"), node("D")
 together(b, a)
 for seconds in (14, 20, 26) if CONTROL else (20, 26, 32):  # no call got through before the first
     Clock.ahead = timedelta(seconds=seconds)
-    before = C10dRendezvousBackend(NODES_STORE, "job").get_state()
+    before = NODES_STORE.get("torch.rendezvous.job")
     a._keep_alive()
     b._keep_alive()
-    wrote = C10dRendezvousBackend(NODES_STORE, "job").get_state() != before
+    wrote = NODES_STORE.get("torch.rendezvous.job") != before
     print(f"at {seconds} s A and B call _keep_alive(): no error, and {'a' if wrote else 'no'} new time in the store")
 told = wrote
 if not wrote:

@@ -26,11 +26,10 @@ Start a server when a node without one becomes rank 0, and publish its address, 
 """
 
 import threading
-import time
 from datetime import timedelta
 
 from ending import CONTROL, end
-from nodes import NODES_STORE, between_polls, leave, node
+from nodes import NODES_STORE, begins, between_polls, leave, node
 from torch.distributed import DistStoreError
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 
@@ -46,14 +45,6 @@ def join(name: str, handler: dr.DynamicRendezvousHandler) -> None:
         ends[name] = f"has rank {'BC'.index(name)} of 2, and next_rendezvous raises {type(error).__name__}"
 
 
-def c_joins() -> None:
-    """C joins, which completes the round."""
-    if newcomer.ident is None:
-        newcomer.start()
-        while c._keep_alive_timer is None:
-            time.sleep(0.01)
-
-
 a, b, c = (node("127.0.0.1", number=number, shares=not CONTROL) for number in (1, 2, 3))
 ends = {}
 newcomer = threading.Thread(target=join, args=("C", c))
@@ -61,7 +52,7 @@ between_polls(a.next_rendezvous)
 rank = b.next_rendezvous().rank  # A joins during B's sleep
 print(f"round 0: A has rank 0, and B has rank {rank} of 2")
 leave(a)  # A's worker fails
-between_polls(c_joins)
+between_polls(lambda: begins(newcomer, c))
 join("B", b)
 newcomer.join()
 for name in "BC":

@@ -27,13 +27,12 @@ Fix:
 Give the backend its own client (`store.clone()`). Or wait in the barrier in short steps.
 """
 
-import pickle
 import time
 
 from agents import SOON_DEAD, Job
 from ending import CONTROL, end
+from nodes import shared
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 # With --control, A's worker continues.
 WORKER = """
@@ -51,8 +50,8 @@ job = Job(WORKER, (2, 2), **SOON_DEAD)
 agents = job.start("A", "B")
 job.wait_for("A", "B")
 agents += job.start("C")
-backend = C10dRendezvousBackend(TCPStore("127.0.0.1", job.port), "job")
-while not pickle.loads(backend.get_state()[0]).redundancy_list:
+store = TCPStore("127.0.0.1", job.port)
+while not shared(store).redundancy_list:
     time.sleep(0.1)
 print("the workers of A and B run, and C is a spare: the round has two seats")
 if not CONTROL:

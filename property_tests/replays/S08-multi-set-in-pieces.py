@@ -24,10 +24,8 @@ Read all pairs into a vector, and store them when the request is complete. The o
 before they act.
 """
 
-import threading
-
 from ending import CONTROL, end
-from stores import clients
+from stores import Call, clients
 
 # With --control, the multi_set is small and arrives at once.
 TRIES, BIG = 50, "." * (4 if CONTROL else 4 << 20)
@@ -35,8 +33,7 @@ a, b = clients(5, 5)
 half = undone = 0
 for number in range(TRIES):
     first, last = f"first{number}", f"last{number}"
-    writer = threading.Thread(target=a.multi_set, args=([first, last], ["old", BIG]))
-    writer.start()
+    writer = Call(a.multi_set, [first, last], ["old", BIG], begins=0)
     while not b.check([first]):
         pass
     if not b.check([last]):  # a part of A's request has arrived and was executed

@@ -22,20 +22,17 @@ Erase the counter when the barrier opens; the next arrival then starts a new cou
 raise at the next use.
 """
 
-import threading
 from datetime import timedelta
 
 import torch.distributed as dist
 from ending import CONTROL, end
-from stores import clients
+from stores import Call, clients
 
 # With --control, A uses another barrier the second time.
 a, b = clients(5, 5)
-both = [threading.Thread(target=each.barrier, args=("b", 2, timedelta(seconds=5))) for each in (a, b)]
-for thread in both:
-    thread.start()
-for thread in both:
-    thread.join()
+both = [Call(each.barrier, "b", 2, timedelta(seconds=5), begins=0) for each in (a, b)]
+for call in both:
+    call.join()
 try:
     a.barrier("new" if CONTROL else "b", 2, timedelta(seconds=1))
     second = "passed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
@@ -56,6 +57,21 @@ def between_polls(act: Callable[[], object]) -> None:
 
 def waits() -> None:
     raise Waits
+
+
+def begins(newcomer: Any, handler: Any) -> None:
+    """The thread of a newcomer begins, once, and its handler joins, which completes the round."""
+    if newcomer.ident is None:
+        newcomer.start()
+        while handler._keep_alive_timer is None:
+            time.sleep(0.01)
+
+
+def returns(said: str, handler: Any, worlds: list[int]) -> None:
+    """The node joins; `said`, in which {} is the time, is printed with its rank and its world, which is noted."""
+    info = handler.next_rendezvous()
+    worlds.append(info.world_size)
+    print(f"{said.format(Clock.ahead.total_seconds())} with rank {info.rank} in a world of {info.world_size}")
 
 
 def leave(handler: Any) -> None:

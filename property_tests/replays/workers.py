@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import queue
+import sys
 import tempfile
 import threading
 import time
@@ -20,7 +21,7 @@ import torch.multiprocessing as mp
 
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 SHARED = PARAMETER * 2  # on B: a node that two calls use
-failing = threading.Event()  # on C: C's part of the pass fails once
+failed = threading.Event()  # on C: C's part of the pass has failed, once
 EVENTS = defaultdict(threading.Event)  # this worker's events, by name
 
 
@@ -136,13 +137,13 @@ class Acts(torch.autograd.Function):
 
 
 def fails_once(x: torch.Tensor, ready: Callable[[], object]) -> torch.Tensor:
-    """A node that fails on a worker on which `failing` is set, as soon as a function returns true on B."""
+    """A node that fails once, as soon as a function returns true on B; with --control it never fails."""
 
     def act() -> None:
-        if failing.is_set():
+        if not failed.is_set() and "--control" not in sys.argv:
             while not rpc.rpc_sync("B", ready):
                 pass
-            failing.clear()
+            failed.set()
             raise RuntimeError("this node fails")
 
     return Acts.apply(x, act)
