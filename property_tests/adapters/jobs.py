@@ -142,7 +142,13 @@ def _launch(program: str, argv: list[str]) -> None:
 
     rendezvous_handler_registry.register("trystate", creator())  # a creator may be registered twice
     if program.startswith("torchrun"):
-        _torchrun(float(program.removeprefix("torchrun") or 300), argv)
+        from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+        seconds = float(program.removeprefix("torchrun") or 300)  # torchrun has no option for it
+        began: Any = LocalElasticAgent.__init__
+        begun = functools.partialmethod(began, exit_barrier_timeout=seconds)
+        setattr(LocalElasticAgent, "__init__", begun)  # noqa: B010 (mypy: a method is not assigned to)
+        torchrun.main(argv)
     elif program == "torch.distributed.launch":
         import torch.distributed.launch
 
@@ -153,17 +159,6 @@ def _launch(program: str, argv: list[str]) -> None:
 
         config, command, arguments = torchrun.config_from_args(chosen)
         elastic_launch(config, command)(*arguments)
-
-
-def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
-    """Run torchrun with this timeout of the exit barrier, for which it has no option."""
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-    from torch.distributed.run import main as torchrun
-
-    began: Any = LocalElasticAgent.__init__
-    begun = functools.partialmethod(began, exit_barrier_timeout=exit_barrier_seconds)
-    setattr(LocalElasticAgent, "__init__", begun)  # noqa: B010 (mypy: a method is not assigned to)
-    torchrun(argv)
 
 
 class Server(Program):

@@ -51,7 +51,7 @@ class Notebook:
         self._campaign = f"{self._of}, torch {compared_as()}"
         self._kept: dict[str, Any] = {}
         if folder is not None:
-            self._kept = _read(folder / NAME)
+            self._kept = _read(folder / NAME, {})
         self.chapters = {
             name: Chapter([[*each] for each in kept["done"]], Tally.of(kept["tally"]))
             for name, kept in self._kept.get(self._campaign, {}).items()
@@ -115,8 +115,7 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _read(path: Path, nothing: Any = None) -> Any:
-    nothing = {} if nothing is None else nothing
+def _read(path: Path, nothing: Any) -> Any:
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else nothing
     except ValueError:

@@ -112,7 +112,7 @@ class Process:
             Refused: the barrier polls again, or the next operation would wait for a key.
         """
         before = self.place, self.state._round
-        may_wait = may_wait or self._job.has_store
+        may_wait = may_wait or self._job.given is not None
         if not may_wait and self.pending == "multi_get" and not self._client.check(self.keys):
             raise Refused("the store waits for a slot")
         if self._proceed() and (self.place, self.state._round) == before:
@@ -197,7 +197,7 @@ class Job(Steps):
         path = file or barrier_file()
         assert path is not None
         self.sizes, self.file, self.run = system.sizes, str(path), run
-        self._given = connect
+        self.given = connect  # to a real store, which a recorder may see: only the barrier's requests are sent there
         self._now = 1e6
         clock = SimpleNamespace(sleep=self._sleep, monotonic=self._look, time=self._look)
         self.module = load(
@@ -212,17 +212,12 @@ class Job(Steps):
         return self._now
 
     def connect(self) -> Any:
-        return self._given() if self._given is not None else self._store
-
-    @property
-    def has_store(self) -> bool:
-        """Whether the store is a real one, which a recorder may see: only its own requests are sent there."""
-        return self._given is not None
+        return self.given() if self.given is not None else self._store
 
     def reset(self) -> None:
         """New launchers with a new store."""
         self.main = greenlet.getcurrent()
-        self._store = HashStore() if self._given is None else None
+        self._store = HashStore() if self.given is None else None
         self._look_at: Any = None
         outside = bool(self.sizes["outside"])
         number = self.sizes["node"]

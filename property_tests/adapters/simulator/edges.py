@@ -314,8 +314,7 @@ class EngineSteps(Steps):
     def _worker_fails(self, seat: Seat) -> None:
         seat.be(AgentPhase.EXITING)
 
-    def _lose_lease(self, seat: Seat) -> None:
-        seat.be(AgentPhase.EXITING)
+    _lose_lease = _worker_fails
 
     def _crash(self, seat: Seat) -> None:
         seat.broken |= {"crashed", "interrupted"}

@@ -36,10 +36,6 @@ class Machine:
         return self.host.clock + self.host.rate * self.time.now
 
     @property
-    def rate(self) -> float:
-        return self.host.rate
-
-    @property
     def frozen(self) -> bool:
         return self.frozen_until > self.time.now
 

@@ -153,7 +153,7 @@ class Opened(Readable):
     def close(self) -> None:
         if not self._lost:
             self._lost = True
-            self._carried(lambda server: self._ended(server))
+            self._carried(self._ended)
 
     def breaks(self) -> None:
         """The connection ends at both sides; a message that is under way is lost."""

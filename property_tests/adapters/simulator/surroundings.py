@@ -48,10 +48,6 @@ def monotonic() -> float:
     return process.machine.clock() if process is not None else 0.0
 
 
-def sleep(seconds: float) -> None:
-    Event().wait(seconds)
-
-
 def unregister(call: Callable[[], object]) -> None:
     process = current()
     if process is not None and call in process.at_exit:
@@ -80,7 +76,7 @@ WORLD: dict[Any, Any] = {
     threading.Event: Event,
     Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are not children
     threading.Thread: Thread,
-    time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
+    time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=lambda seconds: Event().wait(seconds)),
     # The wall clocks of all nodes agree; the replays have torch with clocks that do not.
     datetime.datetime: SimpleNamespace(now=lambda tz=None: NOW + datetime.timedelta(seconds=living().time.now)),
     random: SimpleNamespace(random=lambda: _rng().random(), uniform=lambda low, high: _rng().uniform(low, high)),

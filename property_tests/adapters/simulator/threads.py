@@ -92,7 +92,7 @@ class Event:
         alarm = process.time.alarm()
         self._waiting[alarm] = process.time
         if timeout is not None:
-            process.time.after(timeout / process.machine.rate, alarm)
+            process.time.after(timeout / process.machine.host.rate, alarm)
         process.time.wait()
         self._waiting.pop(alarm, None)
         living()

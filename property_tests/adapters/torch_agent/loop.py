@@ -329,18 +329,15 @@ class TorchLoop(Happenings, Replacing):
             for node in self.nodes:
                 node.succeeded = False
 
-    def _settle(self, when: bool) -> None:
-        if when:
-            self.complete, self.world = True, len(self.members())
-
     def _join(self, node: Node) -> None:
         room = len(self.members()) < self.high
         late = Membership.WAITING if room or node.member is Membership.WAITING else Membership.REDUNDANT
         node.member = late if self.complete else Membership.PARTICIPANT
-        self._settle(not self.complete and len(self.members()) == self.high)
+        if not self.complete and len(self.members()) == self.high:
+            self._mark_complete(node)
 
     def _mark_complete(self, node: Node) -> None:
-        self._settle(True)
+        self.complete, self.world = True, len(self.members())
 
     def _expel(self, node: Node) -> None:
         self.leave(*(one for one in self.nodes if one.is_dead and one.member is not Membership.OUTSIDE))

@@ -7,7 +7,7 @@ sample, has compared everything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from trystate.model.language import DecisionTable
@@ -31,19 +31,15 @@ Report = Callable[[str], None]
 def operator_contexts(name: str, report: Report) -> Outcome:
     """Compare one operator of torch with its table in every context."""
     report(f"asking torch's {name} operator in every context")
-    return compared_with(TABLES, lambda: observe(TABLES, {name: TORCH_OPERATORS[name]}))
+    return compared_with(TABLES[name], lambda: observe(TABLES, {name: TORCH_OPERATORS[name]})[name])
 
 
-def compared_with(
-    tables: Mapping[str, DecisionTable], ask: Callable[[], Mapping[str, Observed]], who: str = "torch"
-) -> Outcome:
-    """Compare the answers of operators, which `ask` returns, with the tables."""
-    started, differences, contexts = time.perf_counter(), list[str](), 0
-    for name, seen in ask().items():
-        compared = compare(tables[name], seen, who)
-        differences += (*compared.disagreements, *gaps(name, compared))
-        contexts += compared.contexts
-    return Outcome(contexts, "contexts", tuple(differences), time.perf_counter() - started)
+def compared_with(table: DecisionTable, ask: Callable[[], Observed], who: str = "torch") -> Outcome:
+    """Compare the answers of an operator, which `ask` returns, with its table."""
+    started = time.perf_counter()
+    compared = compare(table, ask(), who)
+    differences = (*compared.disagreements, *gaps(table.name, compared))
+    return Outcome(compared.contexts, "contexts", differences, time.perf_counter() - started)
 
 
 def gaps(name: str, compared: Compared) -> list[str]:

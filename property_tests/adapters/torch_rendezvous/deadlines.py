@@ -117,8 +117,7 @@ class Lock:
             sim.stop("returned")
         self.taken = False
 
-    def acquire(self) -> None:
-        self.__enter__()
+    acquire = __enter__
 
     def release(self) -> None:
         self.__exit__(sys.exc_info()[0])

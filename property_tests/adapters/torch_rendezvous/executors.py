@@ -334,14 +334,10 @@ class TorchHolders(Replacing, Steps):
 
 def _membership(state: Any, desc: Any) -> Membership:
     """The list that a node is on; the lists of a state must not overlap."""
-    lists = [
-        kind
-        for kind, members in (
-            (Membership.PARTICIPANT, state.participants),
-            (Membership.WAITING, state.wait_list),
-            (Membership.REDUNDANT, state.redundancy_list),
-        )
-        if desc in members
-    ]
-    assert len(lists) <= 1, f"{desc} is listed as {' and '.join(k.name for k in lists)}"
-    return lists[0] if lists else Membership.OUTSIDE
+    lists = {
+        Membership.PARTICIPANT: state.participants, Membership.WAITING: state.wait_list,
+        Membership.REDUNDANT: state.redundancy_list,
+    }  # fmt: skip
+    on = [kind for kind, members in lists.items() if desc in members]
+    assert len(on) <= 1, f"{desc} is listed as {' and '.join(k.name for k in on)}"
+    return on[0] if on else Membership.OUTSIDE

@@ -130,11 +130,7 @@ class Tenants(Steps, AbstractContextManager["Tenants"]):
     def observe(self) -> Mapping[str, int]:
         seen = {f"phase[{job}]": ordinal(self._phases[job]) for job in self._jobs}
         running = [job for job in self._jobs if self._phases[job] is Tenant.RUNNING]
-        return seen | {f"connected[{job}]": int(self.is_connected(job)) for job in running}
-
-    def is_connected(self, job: int) -> bool:
-        """Whether the node of a running job has a store that answers."""
-        return self._ask(job, "look") is True
+        return seen | {f"connected[{job}]": int(self._ask(job, "look") is True) for job in running}
 
     def _ask(self, job: int, step: str) -> Any:
         child = self._children[job]

@@ -403,18 +403,16 @@ class Diary:
             self._told.append((event.kind, event.key, event.old, event.new))
             self._more.notify_all()
 
-    def told(self, count: int) -> list[Told]:
+    def told(self, count: int, seconds: float = PROMPT_SECONDS) -> list[Told]:
         """The events so far; waits until there are `count` of them, or for a time limit."""
         with self._more:
-            self._more.wait_for(lambda: len(self._told) >= count, PROMPT_SECONDS)
+            self._more.wait_for(lambda: len(self._told) >= count, seconds)
             return list(self._told)
 
     def after(self, count: int) -> list[Told]:
         """The events so far; waits for `count` of them, and then a short time for events that must not come."""
         self.told(count)
-        with self._more:
-            self._more.wait_for(lambda: len(self._told) > count, PAUSE_SECONDS)
-            return list(self._told)
+        return self.told(count + 1, PAUSE_SECONDS)
 
 
 class WatchConformance(Suite):
