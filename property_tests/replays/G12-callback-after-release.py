@@ -57,14 +57,6 @@ def hold_on_b() -> None:
     EVENTS["go on"].wait(30)
 
 
-def call_on_b(x: torch.Tensor) -> torch.Tensor:
-    return Acts.apply(x, fail_on_b)
-
-
-def call_on_c(x: torch.Tensor) -> torch.Tensor:
-    return Acts.apply(x, fail_on_c)
-
-
 def held_call_on_b(x: torch.Tensor) -> torch.Tensor:
     return Acts.apply(x * PARAMETER, hold_on_b)
 
@@ -82,7 +74,7 @@ def scenario() -> str:
     x = torch.tensor([2.0], requires_grad=True)
     said: list[str] = []
     with dist_autograd.context() as context:
-        loss = rpc.rpc_sync("B", call_on_b, (x,)) + rpc.rpc_sync("C", call_on_c, (x,))
+        loss = rpc.rpc_sync("B", Acts.apply, (x, fail_on_b)) + rpc.rpc_sync("C", Acts.apply, (x, fail_on_c))
         backward(context, loss)  # fails on B; A does not wait for C
         if CONTROL:
             end_c()

@@ -27,13 +27,13 @@ Close the rendezvous only when the job has a result: after success, or after wor
 An agent that ends for another reason should only remove itself from the state.
 """
 
+from agents import launch_config
 from ending import CONTROL, end
 from nodes import Waits, between_polls, node, real_delay, waits
 from torch.distributed import TCPStore
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousTimeoutError
-from torch.distributed.launcher.api import LaunchConfig, launch_agent
+from torch.distributed.launcher.api import launch_agent
 
 # With --control, the third node gives up without the launcher, which would close the rendezvous.
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -49,17 +49,7 @@ between_polls(a_joins)
 world = b.next_rendezvous().world_size
 print(f"A and B run in a world of {world}, in which three nodes are allowed")
 
-config = LaunchConfig(
-    min_nodes=2,
-    max_nodes=3,
-    nproc_per_node=1,
-    run_id="job",
-    rdzv_backend="c10d",
-    rdzv_endpoint=f"127.0.0.1:{store.port}",
-    rdzv_configs={"join_timeout": 2, "is_host": False},
-    local_addr="127.0.0.1",
-    logs_specs=DefaultLogsSpecs(),
-)
+config = launch_config(store.port, (2, 3), {"join_timeout": 2, "is_host": False})
 try:
     if CONTROL:
         node("C", (2, 3), store=store, join=2, last_call=1).next_rendezvous()

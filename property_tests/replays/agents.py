@@ -25,6 +25,16 @@ def alive(pid: str) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def launch_config(
+    port: int, nodes: tuple[int, int], rendezvous: dict[str, Any], restarts: int = 0, folder: str | None = None
+) -> api.LaunchConfig:
+    """The configuration of a torchrun, with the minimum and the maximum of nodes."""
+    return api.LaunchConfig(
+        *nodes, 1, max_restarts=restarts, run_id="job", rdzv_backend="c10d", rdzv_endpoint=f"127.0.0.1:{port}",
+        rdzv_configs=rendezvous, local_addr="127.0.0.1", logs_specs=DefaultLogsSpecs(log_dir=folder),
+    )  # fmt: skip
+
+
 class Job:
     """A job whose workers run a shell script, in which $NAME is the agent's name and $1 is a folder.
 
@@ -65,18 +75,7 @@ class Job:
         if self.barrier is not None:
             api.LocalElasticAgent = partial(LocalElasticAgent, exit_barrier_timeout=self.barrier)
         self.prepare(name)
-        config = api.LaunchConfig(
-            min_nodes=self.nodes[0],
-            max_nodes=self.nodes[1],
-            nproc_per_node=1,
-            max_restarts=self.restarts,
-            run_id="job",
-            rdzv_backend="c10d",
-            rdzv_endpoint=f"127.0.0.1:{self.port}",
-            rdzv_configs=self.rendezvous,
-            local_addr="127.0.0.1",
-            logs_specs=DefaultLogsSpecs(log_dir=str(self.folder)),
-        )
+        config = launch_config(self.port, self.nodes, self.rendezvous, self.restarts, str(self.folder))
         try:
             api.launch_agent(config, "sh", ["-c", self.worker, "worker", str(self.folder)])
             self.ended.put((name, "success"))

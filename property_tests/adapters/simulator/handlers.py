@@ -5,7 +5,7 @@ Rule: both have the same network, the same agent and the same faults; a seed dec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -83,19 +83,17 @@ def whole(seed: int, nodes: int | None = None) -> Schedule:
     torch's agents have no watchdog, so two groups would run with any handler. The heartbeat interval is doubled:
     torch's nodes read once a second, which is too slow for a shorter one.
     """
-    drawn = draw(seed, nodes)
-    hosts = (
-        replace(h, settings=replace(h.settings, keep_alive_interval=2 * h.settings.keep_alive_interval))
-        for h in drawn.hosts
-    )
-    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in STOPS))
+    return _changed(draw(seed, nodes), STOPS, lambda s: replace(s, keep_alive_interval=2 * s.keep_alive_interval))
 
 
 def usual(seed: int, nodes: int | None = None) -> Schedule:
     """The schedule without lost stores and counted restarts, which torch's handler does not have."""
-    drawn = whole(seed, nodes)
-    hosts = (replace(h, settings=replace(h.settings, max_restarts=-1)) for h in drawn.hosts)
-    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind != "wipe"))
+    return _changed(whole(seed, nodes), ("wipe",), lambda s: replace(s, max_restarts=-1))
+
+
+def _changed(drawn: Schedule, without: tuple[str, ...], settings: Callable[[Settings], Settings]) -> Schedule:
+    hosts = tuple(replace(h, settings=settings(h.settings)) for h in drawn.hosts)
+    return replace(drawn, hosts=hosts, faults=tuple(f for f in drawn.faults if f.kind not in without))
 
 
 class Handlers(World):

@@ -19,9 +19,8 @@ from trystate.model.torchft.manager import Managers
 from trystate.model.torchft.vocabulary import Rank
 
 from ...harness.subjects import Refused
-from ..steps import Replacing, Steps
-from .replicas import HEARTBEAT_MS, Status
-from .shipped import LONG, Call, Client, Clock, await_, connections, cut, extension, port_of, silence
+from .replicas import HEARTBEAT_MS, OfServers, Status
+from .shipped import LONG, Call, Client, await_, connections, cut, extension, manager, port_of
 
 REPLICA, OTHER = 0, 1
 
@@ -38,20 +37,15 @@ class RankClient:
         self.client = Client("ManagerClient", port)
 
 
-class Ranks(Steps, Replacing):
-    """The subject. Use it as a context manager, because the clock is one for the process."""
+class Ranks(OfServers):
+    """The subject."""
 
     TRIED = ("answer",)
 
     def __init__(self, system: Managers) -> None:
-        self.sizes = system.sizes
-        self.clock = Clock()
+        super().__init__(system)
         self._ranks: list[RankClient] = []
         self._other: Any = None  # the client of the other replica
-
-    def replace(self, stack: Any) -> None:
-        stack.enter_context(self.clock)
-        stack.enter_context(silence())
 
     def abandon(self) -> None:
         """End the servers and, with them, all calls."""
@@ -70,10 +64,7 @@ class Ranks(Steps, Replacing):
         self._port = port_of(self._lighthouse)
         self._other = Client("LighthouseClient", self._port)
         self._theirs = {*connections(self._port)}
-        self._manager = extension().ManagerServer(
-            f"r{REPLICA}", f"http://127.0.0.1:{self._port}", "127.0.0.1", "127.0.0.1:0", "store", self.sizes["rank"],
-            LONG, LONG, 0,
-        )  # fmt: skip
+        self._manager = manager(REPLICA, self._port, self.sizes["rank"])
         self._door = port_of(self._manager)
         self._ranks = [RankClient(n, self._door) for n in range(self.sizes["rank"])]
         self._metadata = 0

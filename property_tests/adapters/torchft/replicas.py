@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from functools import partialmethod
 from typing import Any
 
+from trystate.model.language import System
 from trystate.model.torchft.lighthouse import Lighthouse
 from trystate.model.torchft.vocabulary import At
 
 from ...harness.subjects import Refused
 from ..steps import Replacing, Steps
-from .shipped import LONG, Call, Client, Clock, await_, extension, port_of, silence
+from .shipped import LONG, Call, Client, Clock, await_, extension, manager, port_of, silence
 
 TICK_MS = 10
 PORTION = 10  # ticks at once: a request that is behind by 16 quorums fails
@@ -60,20 +61,26 @@ class Replica:
         self.manager: Any = None
 
 
-class Replicas(Steps, Replacing):
-    """The subject. Use it as a context manager, because the clock is one for the process."""
+class OfServers(Steps, Replacing):
+    """Subjects of the shipped servers. Use one as a context manager, because the clock is one for the process."""
 
-    TRIED = ("tick",)
-
-    def __init__(self, system: Lighthouse) -> None:
-        self.sizes = system.sizes
-        self.clock = Clock()
-        self._replicas: list[Replica] = []
-        self._clients: list[Client] = []
+    def __init__(self, system: System) -> None:
+        self.sizes, self.clock = system.sizes, Clock()
 
     def replace(self, stack: Any) -> None:
         stack.enter_context(self.clock)
         stack.enter_context(silence())
+
+
+class Replicas(OfServers):
+    """The subject."""
+
+    TRIED = ("tick",)
+
+    def __init__(self, system: Lighthouse) -> None:
+        super().__init__(system)
+        self._replicas: list[Replica] = []
+        self._clients: list[Client] = []
 
     def abandon(self) -> None:
         """End the servers and, with them, all calls."""
@@ -167,10 +174,7 @@ class Replicas(Steps, Replacing):
         self._settle()
 
     def _ask_through_manager(self, replica: Replica, shrink_only: bool) -> None:
-        address = f"http://127.0.0.1:{self._port}"
-        replica.manager = extension().ManagerServer(
-            f"r{replica.number}", address, "127.0.0.1", "127.0.0.1:0", "store", 1, LONG, LONG, 0
-        )
+        replica.manager = manager(replica.number, self._port)
         self._await_beat(replica.number)  # a manager begins with a heartbeat
         self._beat(replica.number, 1)
         client = Client("ManagerClient", port_of(replica.manager))

@@ -213,6 +213,12 @@ def cut(descriptor: int) -> None:
         one.shutdown(socket.SHUT_RDWR)
 
 
+def manager(number: int, port: int, ranks: int = 1) -> Any:
+    """The manager of a replica, whose lighthouse is at this port."""
+    address = f"http://127.0.0.1:{port}"
+    return extension().ManagerServer(f"r{number}", address, "127.0.0.1", "127.0.0.1:0", "store", ranks, LONG, LONG, 0)
+
+
 def port_of(server: Any) -> int:
     return int(server.address().rpartition(":")[2])
 
