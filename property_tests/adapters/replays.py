@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 Say = Callable[[str], None]
@@ -20,8 +20,3 @@ class Observation:
 
 class ScheduleError(RuntimeError):
     """The schedule of a scenario could not be carried out: nothing was observed."""
-
-
-def judge(violated: bool, claim: str, facts: Iterable[str]) -> Observation:
-    """The observation of a run in which `claim` was, or was not, violated."""
-    return Observation(violated, tuple(facts), f"{'violated' if violated else 'held in this run'}: {claim}")

@@ -24,7 +24,7 @@ from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.model.store.findings import FINDINGS
 
-from ..adapters.replays import Observation, Say, ScheduleError, judge
+from ..adapters.replays import Observation, Say, ScheduleError
 from ..adapters.torch_release import NotInRelease
 from ..adapters.torch_store.isolated import Child, silence
 from ..adapters.torch_store.server import Server, TorchLegacyServer, TorchServer
@@ -52,7 +52,9 @@ def _schedule(finding: Finding, say: Say, *, benign: bool = False, serve: type[S
     result, _, claim = lines[-1].partition(": ") if lines else ("", "", "")
     if result not in ("reproduced", "not reproduced"):
         raise ScheduleError(f"{path.name} ended without a result on the server of kind {kind.__name__}: {text}")
-    return judge(result == "reproduced", claim, lines[:-1])
+    is_violated = result == "reproduced"
+    verdict = f"{'violated' if is_violated else 'held in this run'}: {claim}"
+    return Observation(is_violated, tuple(lines[:-1]), verdict)
 
 
 def _play(line: Connection, path: Path, benign: bool, library: str, port: int, pid: int) -> None:

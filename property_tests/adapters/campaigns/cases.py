@@ -120,13 +120,9 @@ class Tally:
         self.shown.update(done.shown)
 
     def join(self, other: Tally) -> None:
-        for name in ("seeds", "steps", "seconds", "cpu_seconds", "canaries"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.settled_seconds = max(self.settled_seconds, other.settled_seconds)
-        self.faults.update(other.faults)
-        self.shown.update(other.shown)
-        self.silent += other.silent
-        self.found += other.found
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            setattr(self, each.name, max(mine, theirs) if each.name == "settled_seconds" else mine + theirs)
 
     @property
     def bound(self) -> float:

@@ -179,7 +179,7 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         self.clock.late = self.any_late
 
     def replace(self, stack: ExitStack) -> None:
-        stack.enter_context(sim.simulated(self.clock, self._recorded))
+        stack.enter_context(sim.simulated(self.clock, lambda **event: sim.act(self.threads)))
         stack.enter_context(mock.patch.object(dr.logger, "disabled", True))  # it would log each late call
         self.reset()
 
@@ -235,21 +235,18 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
             raise Refused("it waits for the other thread")
         self.begun(call)
 
-    def _asked(self, thread: Thread, operator: Any) -> Any:
-        """The operator. A call stops before the operator decides, and `_recorded` stops it again if it is to act."""
+    def _watched_run(self, operator: Any, deadline: float, *update_deadline: Any) -> None:
+        thread = self._running()
 
         def decide(context: Any, until: float) -> Any:
+            """A call stops before the operator decides, and again if it is to act (`simulation.act`)."""
             sim.stop("decide")
             action = operator(context, until)
             thread.about_to_act = action.name in ("KEEP_ALIVE", "REMOVE_FROM_PARTICIPANTS", "MARK_RENDEZVOUS_CLOSED")
             return action
 
-        return decide
-
-    def _watched_run(self, operator: Any, deadline: float, *update_deadline: Any) -> None:
-        thread = self._running()
         try:
-            self._run(self._asked(thread, operator), deadline, *update_deadline)
+            self._run(decide, deadline, *update_deadline)
         except Exception as error:
             thread.noted = error
             raise
@@ -262,13 +259,6 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         except Exception as error:
             self._running().noted = error
             raise
-
-    def _recorded(self, **event: Any) -> None:
-        """torch logs an action before it performs the action."""
-        for thread in self.threads:
-            if thread.about_to_act and thread.operation.running:
-                thread.about_to_act = False
-                sim.stop("act")
 
     def _running(self) -> Thread:
         return next(thread for thread in self.threads if thread.operation is not None and thread.operation.running)

@@ -134,14 +134,7 @@ class TorchHolders(Replacing, Steps):
         self.reset()
 
     def replace(self, stack: ExitStack) -> None:
-        stack.enter_context(sim.simulated(self.clock, self._recorded))
-
-    def _recorded(self, **event: Any) -> None:
-        """torch logs an action before it performs the action: the model's step ends here."""
-        for node in self.nodes:
-            if node.about_to_act and node.operation is not None and node.operation.running:
-                node.about_to_act = False
-                sim.stop("act")
+        stack.enter_context(sim.simulated(self.clock, lambda **event: sim.act(self.nodes)))
 
     def abandon(self) -> None:
         for node in self.nodes:
@@ -297,16 +290,12 @@ class TorchHolders(Replacing, Steps):
             if stage is Operation.ACTING:
                 out[f"action[{i}]"] = ordinal(Action[node.action])
             if stage is Operation.FINISHED and node.phase is AgentPhase.JOINING:
-                self._observe_return(out, i, node)
+                # Rank and world size, as DynamicRendezvousHandler._get_world reads them.
+                members = node.holder.state.participants
+                out[f"saw_rank[{i}]"] = members[node.desc]
+                if node.holder.state.round == self.backend.state().round:  # the model forgets earlier members
+                    out |= {f"saw[{i}][{j}]": int(other.desc in members) for j, other in enumerate(self.nodes)}
         return out
-
-    def _observe_return(self, out: dict[str, int], i: int, node: Node) -> None:
-        """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
-        members = node.holder.state.participants
-        out[f"saw_rank[{i}]"] = members[node.desc]
-        if node.holder.state.round == self.backend.state().round:  # the model forgets the members of a replaced round
-            for j, other in enumerate(self.nodes):
-                out[f"saw[{i}][{j}]"] = int(other.desc in members)
 
     def _token(self, node: Node) -> Token:
         behind = self.backend.version - node.version

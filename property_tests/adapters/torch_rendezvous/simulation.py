@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -153,6 +153,14 @@ class Operation:
         """The process has ended: unwind the greenlet."""
         if not self._greenlet.dead:
             self._greenlet.throw(greenlet.GreenletExit)
+
+
+def act(parts: Iterable[Any]) -> None:
+    """torch logs an action before it performs the action: the part that runs, and is to act, stops there."""
+    for part in parts:
+        if part.about_to_act and part.operation is not None and part.operation.running:
+            part.about_to_act = False
+            stop("act")
 
 
 def stop(where: str) -> None:
