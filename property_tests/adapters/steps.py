@@ -11,7 +11,7 @@ class Steps:
     """A subject with a method `_NAME` for each step, or a function in `_steps`. The steps in `TRIED` can be refused."""
 
     TRIED: Collection[str] = ()
-    _steps: Mapping[str, Callable[..., None]] = {}
+    _steps: Mapping[str, Callable[..., object]] = {}
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         (self._steps.get(step) or getattr(self, f"_{step}"))(*indices)

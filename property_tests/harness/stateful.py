@@ -99,7 +99,8 @@ def _rule(what: str) -> Any:
         getattr(self, f"_{what}")(drawn[what])
 
     drawn: Any = {what: st.runner().flatmap(lambda self: st.sampled_from(getattr(self._place, what)))}
-    return precondition(lambda self: bool(getattr(self._place, what)))(rule(**drawn)(step))
+    ruled: Any = rule(**drawn)
+    return precondition(lambda self: bool(getattr(self._place, what)))(ruled(step))
 
 
 def _begin_rules(system: System) -> Iterator[Any]:

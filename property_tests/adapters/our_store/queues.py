@@ -46,7 +46,7 @@ class Clients(Steps):
         self._size, self._server, self._reader, self._due_ms = system.sizes["client"], server, reader, due_ms
         self._peers: dict[int, Peer] = {}
         self._closed: set[int] = set()
-        self._steps: dict[str, Callable[..., None]] = {
+        self._steps: dict[str, Callable[..., object]] = {
             **dict.fromkeys(READ, self._read), "answer_get": self._send, "cancel_wait": self._send,
             "expires": self._expire, "drop": self._lose, "find_connection_lost": self._go_on,
         }  # fmt: skip
