@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -163,17 +163,12 @@ def test_a_file_that_cannot_be_cut_back_is_followed_by_the_next_one(
     assert [line["op"] for line in found] == ["header", "header", "lost", "open", "write", "end"]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("whole") / "r"
-    kept = Kept(path)
+def test_a_record_that_is_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "r")
     for value in (b"", b'\xff\x00\n"', b"second"):
         kept.write(value)
     kept.close()
-    return path.read_bytes()
-
-
-def test_a_record_that_is_cut_anywhere_is_read_up_to_there(whole: bytes) -> None:
+    whole = (tmp_path / "r").read_bytes()
     header = whole.index(b"\n") + 1
     for at in range(header, len(whole) + 1):
         found = [*record.of_stream(io.BytesIO(whole[:at]), "r")]
@@ -209,18 +204,13 @@ HOST = "127.0.0.1"
 SECONDS = timedelta(seconds=10)
 
 
-def torchs(port: int) -> Any:
-    return dist.TCPStore(HOST, port, None, False, SECONDS, False)  # type: ignore[attr-defined]
+TorchStore: Any = dist.TCPStore  # type: ignore[attr-defined]
 
 
-def ours(port: int) -> Any:
-    return TCPStore(HOST, port, None, False, SECONDS, False)
-
-
-def count_up(store: Any, times: int) -> None:
-    """Change the state by compare_set, as torch's nodes do."""
+def count_up(store: Any) -> None:
+    """Change the state 20 times by compare_set, as torch's nodes do."""
     done, held = 0, bytes(store.compare_set(JOB, "", "0 nobody"))
-    while done < times:
+    while done < 20:
         wanted = f"{int(held.split()[0]) + 1} {threading.get_ident()}".encode()
         held = bytes(store.compare_set(JOB, held, wanted))
         done += held == wanted
@@ -229,30 +219,28 @@ def count_up(store: Any, times: int) -> None:
 @pytest.mark.parametrize(
     ("server", "client"),
     [
-        (TorchServer, torchs),
-        (TorchLegacyServer, torchs),
-        (OurServer, ours),
-        *([(TorchServer, ours), (TorchLegacyServer, ours), (OurServer, torchs)] if NIGHTLY else []),
+        (TorchServer, TorchStore),
+        (TorchLegacyServer, TorchStore),
+        (OurServer, TCPStore),
+        *([(TorchServer, TCPStore), (TorchLegacyServer, TCPStore), (OurServer, TorchStore)] if NIGHTLY else []),
     ],
 )
 def test_clients_before_any_server_are_answered_and_recorded_in_its_order(
-    server: type[Server], client: Callable[[int], Any], tmp_path: Path
+    server: type[Server], client: Any, tmp_path: Path
 ) -> None:
-    with server() as behind, Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{behind.port}") as proxy:
-        stores = [client(proxy.port) for _ in range(4)]
-        threads = [threading.Thread(target=count_up, args=(store, 20)) for store in stores]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+    with (
+        server() as behind,
+        Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{behind.port}") as proxy,
+        ThreadPoolExecutor() as threads,
+    ):
+        stores = [client(HOST, proxy.port, None, False, SECONDS, False) for _ in range(4)]
+        list(threads.map(count_up, stores, timeout=30))
         first, second = stores[:2]
         assert int(bytes(first.get(JOB)).split()[0]) == 80
-        waiter = threading.Thread(target=second.wait, args=(["torch.rendezvous.job.0/MASTER_ADDR"],))
-        waiter.start()
+        waiting = threads.submit(second.wait, ["torch.rendezvous.job.0/MASTER_ADDR"])
         time.sleep(0.4)
         first.set("torch.rendezvous.job.0/MASTER_ADDR", "a host")
-        waiter.join(10)
-        assert not waiter.is_alive()
+        waiting.result(10)
         with pytest.raises((dist.DistStoreError, TimeoutError)):
             second.wait(["torch.rendezvous.job.0/MASTER_PORT"], timedelta(seconds=0.3))
         assert second.get("torch.rendezvous.job.0/MASTER_ADDR") == b"a host"
@@ -279,20 +267,12 @@ def test_a_server_with_a_secret_and_no_tls_refuses_clients_behind_a_proxy(tmp_pa
             TCPStore(HOST, proxy.port, timeout=SECONDS, secret=secret)
 
 
-def _all(sock: socket.socket) -> bytes:
-    sock.settimeout(10)
-    found = b""
-    while data := sock.recv(1 << 16):
-        found += data
-    return found
-
-
 def test_a_store_that_is_not_there_ends_the_connection_and_is_said(tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as gone:
         port = gone.getsockname()[1]
     with Recorded(tmp_path / "r", "proxy", "--to", f"{HOST}:{port}") as proxy:
-        with socket.create_connection((HOST, proxy.port)) as client:
-            assert _all(client) == b""
+        with socket.create_connection((HOST, proxy.port), 10) as client:
+            assert client.recv(1) == b""
         proxy.process.send_signal(signal.SIGTERM)
         said = proxy.process.communicate(timeout=20)[1]
     assert f"the store at {HOST}:{port} cannot be reached" in said and proxy.process.returncode == 0
