@@ -8,11 +8,8 @@ from __future__ import annotations
 import gc
 import queue
 import signal
-import threading
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -134,28 +131,21 @@ def test_many_threads_share_the_lines_and_leave_few_idle(ours: TCPStore, key: st
     assert set(ours._client.idle) == set(ours._client._connections)
 
 
-@contextmanager
-def alarms(seconds: float) -> Iterator[list[int]]:
-    """Send a signal to this thread every `seconds`; yields the received signals."""
-    heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        yield heard
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize("name", ["get", "set"])
 def test_signals_do_not_stretch_the_timeout(shared: dict[str, Server], name: str) -> None:
     """With a timeout of the socket, the kernel would begin a new timeout after each signal."""
-    server, (_, operation) = shared["ours"], OPERATIONS[name]
-    with TCPStore(HOST, server.port) as store:
+    server, (_, operation), heard = shared["ours"], OPERATIONS[name], list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    with TCPStore(HOST, server.port) as store, frozen(server):
         store.set_timeout(SHORT)
-        with frozen(server), alarms(0.001) as heard, within(0.2), pytest.raises((OutcomeUnknown, StoreTimeout)):
-            operation(store)
-        assert len(heard) > 10
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        try:
+            with within(0.2), pytest.raises((OutcomeUnknown, StoreTimeout)):
+                operation(store)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert len(heard) > 10
 
 
 def test_a_callback_may_use_the_store_watch_and_cancel(ours: TCPStore, key: str) -> None:
@@ -258,16 +248,12 @@ def test_a_watch_that_times_out_leaves_the_others(shared: dict[str, Server], key
 
 def test_our_threads_watch_at_once_and_each_is_told_of_its_key() -> None:
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with OurServer() as server, TCPStore(HOST, server.port) as ours:
+    keys = [f"k{number}" for number in range(8)]
+    with OurServer() as server, TCPStore(HOST, server.port) as ours, ThreadPoolExecutor(len(keys)) as threads:
 
         def watch(key: str) -> None:
             ours.watch_key(key, lambda event: told.put(event.key))
             ours.set(key, "1")
 
-        keys = [f"k{number}" for number in range(8)]
-        threads = [threading.Thread(target=watch, args=(key,)) for key in keys]
-        for thread in threads:
-            thread.start()
+        threads.map(watch, keys)
         assert sorted(told.get(timeout=30) for _ in keys) == keys
-        for thread in threads:
-            thread.join(10)

@@ -24,12 +24,11 @@ from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from torch.distributed import DistNetworkError, PrefixStore  # type: ignore[attr-defined]
 
 from trystate.impl.store.client import client
-from trystate.impl.store.client.barrier_tokens import BarrierTokens
 from trystate.impl.store.client.client import Client
 from trystate.impl.store.server import embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.adapters.torch_store.server import Server, free_port
 from trystate.property_tests.support.stores.client.common import (
     AGREED,
     HOST,
@@ -149,10 +148,8 @@ def test_absurd_lengths_and_single_bytes_stretch_no_timeout(
 
 
 def test_no_server_is_reported_in_time() -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
     with within(0.2), pytest.raises(ConnectionLost, match=r"not reached within 0\.2 s"):
-        TCPStore(HOST, port, timeout=SHORT)
+        TCPStore(HOST, free_port(), timeout=SHORT)
 
 
 # Timeouts.
@@ -189,27 +186,16 @@ def test_a_negative_timeout_is_refused_by_the_operations_name(ours: TCPStore, na
 # ---- the tokens of barriers
 
 
-def left(tokens: BarrierTokens, name: bytes) -> bytes:
-    """The token of a call that raises."""
-    with pytest.raises(KeyboardInterrupt), tokens.held(name) as token:
-        raise KeyboardInterrupt
-    return token
-
-
-def held(tokens: BarrierTokens, name: bytes) -> bytes:
-    """The token of a call that returns."""
-    with tokens.held(name) as token:
-        return token
-
-
 def test_a_forked_child_has_none_of_its_parents_tokens() -> None:
     client = Client(HOST, 1, None)
-    token = left(client.barrier_tokens, b"a")
+    with pytest.raises(KeyboardInterrupt), client.barrier_tokens.held(b"a") as token:  # so it is used again
+        raise KeyboardInterrupt
     pid = os.fork()
-    if not pid:
-        os._exit(held(client.barrier_tokens, b"a") == token)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert held(client.barrier_tokens, b"a") == token
+    with client.barrier_tokens.held(b"a") as now:
+        if not pid:
+            os._exit(now == token)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert now == token
 
 
 @pytest.mark.parametrize(("kind", "name"), LACKS)
@@ -356,8 +342,7 @@ def test_nothing_is_proved_to_a_challenge_of_another_length(size: int) -> None:
 
 
 def test_a_failed_master_reports_its_workers_and_leaves_no_server() -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with within(5), pytest.raises(StoreTimeout, match=r"after 5 seconds waiting for clients\. 1/3 clients joined"):
         TCPStore(HOST, port, 3, True, timedelta(seconds=5))  # includes the start of its server's process
     with pytest.raises(ConnectionLost):
@@ -366,9 +351,10 @@ def test_a_failed_master_reports_its_workers_and_leaves_no_server() -> None:
 
 @pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
 def test_a_store_has_its_host_and_of_port_0_the_port_that_was_found(make: Any) -> None:
-    with contextlib.ExitStack() as stack:
-        master = stack.enter_context(closed_at_end(make(HOST, 0, None, True, wait_for_workers=False)))
-        worker = stack.enter_context(closed_at_end(make(HOST, master.port)))
+    with (
+        closed_at_end(make(HOST, 0, None, True, wait_for_workers=False)) as master,
+        closed_at_end(make(HOST, master.port)) as worker,
+    ):
         worker.set("key", "value")
         assert master.get("key") == b"value"
         assert (master.host, worker.host) == (HOST, HOST)
@@ -387,8 +373,7 @@ def test_a_master_returns_when_all_have_come_and_each_counts_once(make: Any) -> 
     def come(is_master: bool) -> Any:
         return make(HOST, port, 3, is_master, timedelta(seconds=30))
 
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as stores:
         starting = threads.submit(come, True)
         stores.enter_context(closed_at_end(come(False)))
@@ -407,27 +392,20 @@ def test_masters_of_one_process_share_a_port_if_told() -> None:
             TCPStore(HOST, first.port, is_master=True)
 
 
-@pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[TCPStoreServer]:
-    """The server of this worker's agent."""
-    with TCPStoreServer() as server:
-        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-        monkeypatch.setenv("MASTER_PORT", str(server.port))
-        yield server
-
-
 @pytest.mark.parametrize("multi_tenant", [False, True])
 @pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
 def test_a_master_in_a_worker_uses_the_server_of_its_agent(
-    agent: TCPStoreServer, make: Any, multi_tenant: bool
+    monkeypatch: pytest.MonkeyPatch, make: Any, multi_tenant: bool
 ) -> None:
-    with ThreadPoolExecutor() as threads:
+    with TCPStoreServer() as agent, ThreadPoolExecutor() as threads:
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+        monkeypatch.setenv("MASTER_PORT", str(agent.port))
         other = threads.submit(TCPStore, HOST, agent.port, 2, False, timedelta(seconds=30))
         with closed_at_end(make(HOST, agent.port, 2, True, timedelta(seconds=30), multi_tenant=multi_tenant)) as master:
             master.set("a", "1")
             with other.result(30) as worker:
                 assert worker.get("a") == b"1"
-    assert agent.running
+        assert agent.running
 
 
 def test_a_master_that_cannot_listen_raises_torchs_error_too() -> None:
