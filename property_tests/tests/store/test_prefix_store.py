@@ -7,11 +7,10 @@ store below.
 from __future__ import annotations
 
 import gc
-import os
+import multiprocessing
 import queue
-import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -192,39 +191,28 @@ def test_cpp_finds_all_that_it_calls(kind: type[Any]) -> None:
     assert held.delete_key("k")
 
 
-@pytest.fixture
-def store() -> Iterator[HashStore]:
-    with HashStore(AMPLE) as made:
-        yield made
-
-
-def waiters(store: HashStore) -> int:
-    with store._memory.lock:
-        return store._memory.contents.waiting.keys_waited
-
-
-def test_close_sends_home_who_waits_and_only_in_its_own_store(store: HashStore) -> None:
-    clone = store.clone()
+def test_close_sends_home_who_waits_and_only_in_its_own_store(below: HashStore) -> None:
+    clone, memory = below.clone(), below._memory
     with ThreadPoolExecutor() as pool:
         waiting, arrived = pool.submit(clone.wait, ["k"], AMPLE), pool.submit(clone.barrier, "b", 2)
-        staying = pool.submit(store.get, "k")
-        until(lambda: waiters(store) == 2 and bool(store._memory.barriers.table))
+        staying = pool.submit(below.get, "k")
+        until(lambda: memory.contents.waiting.keys_waited == 2 and bool(memory.barriers.table))
         clone.close()
         for future in (waiting, arrived):
             with pytest.raises(StoreClosed):
                 future.result(20)
-        assert store._memory.barriers.table == {}
-        store.set("k", "v")
+        assert memory.barriers.table == {}
+        below.set("k", "v")
         assert staying.result(20) == b"v"
     with pytest.raises(StoreClosed):
         clone.get("k")
 
 
-def test_cpp_sets_the_timeout_that_python_uses(store: HashStore) -> None:
-    dist.PrefixStore("p", store).set_timeout(SHORT)
-    assert store.timeout == SHORT
-    store.set_timeout(timedelta(microseconds=1))
-    assert store.timeout == timedelta(milliseconds=1)
+def test_cpp_sets_the_timeout_that_python_uses(below: HashStore) -> None:
+    dist.PrefixStore("p", below).set_timeout(SHORT)
+    assert below.timeout == SHORT
+    below.set_timeout(timedelta(microseconds=1))
+    assert below.timeout == timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,35 +233,26 @@ def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(kind: str, caplo
     assert "the first one" in caplog.text
 
 
-def in_child(body: Callable[[], bool]) -> bool:
-    """Run the body in a forked child; returns whether it returns True in time."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns because other threads run
-        child = os.fork()
-    if child == 0:
-        os._exit(0 if body() else 1)
-    try:
-        until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) == 0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str) -> None:
     with KINDS[kind]() as watched:
         told: queue.SimpleQueue[object] = queue.SimpleQueue()
         watch = watched.watch_key("k", told.put, on_lost=told.put)
 
-        def look() -> bool:
+        def look() -> None:
             reason = told.get(timeout=AMPLE.total_seconds())
             watched.watch_key("j", told.put)
             watched.set("j", "1")
             event = told.get(timeout=AMPLE.total_seconds())
-            return watch.lost and isinstance(reason, ConnectionLost) and isinstance(event, Event) and event.new == b"1"
+            assert watch.lost and isinstance(reason, ConnectionLost) and isinstance(event, Event) and event.new == b"1"
 
-        assert in_child(look)
+        child = multiprocessing.get_context("fork").Process(target=look)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns because other threads run
+            child.start()
+        child.join(20)
+        child.kill()
+        assert child.exitcode == 0
         watched.set("k", "1")
         event = told.get(timeout=AMPLE.total_seconds())
         assert isinstance(event, Event)
