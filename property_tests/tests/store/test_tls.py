@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import repeat
 from pathlib import Path
@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate.impl.host import sealing
@@ -49,6 +49,8 @@ from trystate.property_tests.support.adversary import (
     flipping,
     repeating,
 )
+from trystate.property_tests.support.mutants import Mutant, replaced, survivors, wrapped
+from trystate.property_tests.support.stores.besieged import QUICK
 
 HOST = "127.0.0.1"
 SECRET = b"0123456789abcdef"
@@ -82,11 +84,8 @@ def kind(request: pytest.FixtureRequest, kinds: dict[str, Kind]) -> Kind:
     return kinds[request.param]
 
 
-@contextlib.contextmanager
-def served(kind: Kind, lines: list[str] | None = None, **more: Any) -> Iterator[TCPStoreServer]:
-    lines = [] if lines is None else lines
-    with TCPStoreServer(run_in="thread", log=lines.append, **kind, **more) as server:
-        yield server
+def served(kind: Kind, lines: list[str] | None = None, **more: Any) -> TCPStoreServer:
+    return TCPStoreServer(run_in="thread", log=([] if lines is None else lines).append, **kind, **more)
 
 
 def client(port: int, kind: Kind, within: timedelta = SECONDS) -> TCPStore:
@@ -459,11 +458,13 @@ def attacks(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
     return messages, records
 
 
-@given(attacks())
-def test_the_receiver_gets_a_beginning_of_what_was_sent(attack: tuple[list[bytes], list[bytes]]) -> None:
+def gets_a_beginning(attack: tuple[list[bytes], list[bytes]]) -> None:
     messages, records = attack
     server, _ = pair()
     assert b"".join(messages).startswith(delivered(server, records))
+
+
+test_the_receiver_gets_a_beginning_of_what_was_sent = given(attacks())(gets_a_beginning)
 
 
 @given(MESSAGES, st.data())
@@ -496,21 +497,13 @@ def test_a_record_of_another_connection_is_refused() -> None:
             other.opened(client.sealed(b"message"))
 
 
-def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "count", lambda: repeat(0))
+MUTANTS: dict[str, Mutant] = {
+    "without numbers": replaced(sealing, "count", lambda: repeat(0)),
+    "with one key": wrapped(hmac, "digest", lambda right: lambda key, text, how: right(key, text.replace(b"server",
+        b"client"), how)),
+    "without a comparison": replaced(hmac, "compare_digest", lambda one, other: True),
+}  # fmt: skip
 
 
-def with_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = hmac.digest
-    monkeypatch.setattr(hmac, "digest", lambda key, text, how: digest(key, text.replace(b"server", b"client"), how))
-
-
-def without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: True)
-
-
-@pytest.mark.parametrize("mutant", [without_numbers, with_one_key, without_comparison])
-def test_a_mutant_is_noticed(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError):
-        test_the_receiver_gets_a_beginning_of_what_was_sent()
+def test_mutants_of_the_records_are_noticed() -> None:
+    assert survivors(MUTANTS, settings(QUICK)(given(attacks())(gets_a_beginning))) == []
