@@ -70,10 +70,6 @@ def process() -> int:
     return os.getpid()
 
 
-def raise_value(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
 def raise_key() -> NoReturn:
     raise KeyError("a key")
 
@@ -151,17 +147,8 @@ def relay(me: int, path: list[int], text: str) -> Any:
     return WORLD[me].sync(path[0], relay, (path[0], path[1:], text), None, None)
 
 
-def use(rref: rpc.RRef[Counter], amount: int) -> int:
-    return rref.rpc_sync().add(amount)  # type: ignore[no-any-return]
-
-
 def keep(me: int, rref: rpc.RRef[Any]) -> None:
     KEPT.setdefault(me, []).append(rref)
-
-
-def keep_here(value: Any) -> None:
-    """Keep a value, in a worker that is a process."""
-    KEPT.setdefault(-1, []).append(value)
 
 
 def given_back(value: Any) -> Any:

@@ -121,18 +121,17 @@ def _meet(place: str, rank: int, count: int) -> None:
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, init_method=f"file://{place}", options=options)
 
 
-def meet(
-    store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
-    ranks: dict[str, int] | None = None, world_size: int = 0, options: list[Options] | None = None,
-) -> list[str]:  # fmt: skip
-    """The outcome of a meeting of workers in threads of this process. By default they are the whole group."""
+def meet(store: HashStore, names: str, *options: Options, first: int = 0, world_size: int = 0) -> list[str]:
+    """The outcome of a meeting of workers in threads of this process, each with one letter of `names`.
+
+    By default they are the whole group. All have the same options unless there are some for each.
+    """
 
     def come(place: int) -> str:
-        name, rank = names[place], (ranks or {}).get(names[place], place)
-        given = Options(init_timeout=seconds, secret=secrets[place]) if options is None else options[place]
-        size = world_size or len(names)
+        given = ((options or (Options(init_timeout=PATIENCE_SECONDS),)) * len(names))[place]
+        size, until = world_size or len(names), time.monotonic() + given.init_timeout
         try:
-            agent, _ = _connected(name, rank, size, store, "127.0.0.1", given, time.monotonic() + seconds)
+            agent, _ = _connected(names[place], first + place, size, store, "127.0.0.1", given, until)
         except rpc.RpcError as error:
             return f"{type(error).__name__}: {error}"
         agent.start()

@@ -195,12 +195,6 @@ def test_a_value_that_cannot_be_sent_is_named() -> None:
 # Shared memory.
 
 
-def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
-    found = arena.lay(tensor)
-    assert found is not None
-    return found
-
-
 def test_an_interrupted_copy_frees_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     arena, whole = Arena(1 << 16), torch.zeros(1 << 14)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -234,8 +228,9 @@ def test_an_arena_that_is_not_used_gives_its_memory_back(monkeypatch: pytest.Mon
 
 def received(arena: Arena, window: Window, value: float) -> tuple[int, Tensor]:
     """A tensor of several pages that was received by shared memory, and its slot."""
-    slot, offset = laid(arena, torch.full((5_000,), value))
-    return slot, window.tensor(slot, offset, FLOAT, (5_000,))
+    place = arena.lay(torch.full((5_000,), value))
+    assert place is not None
+    return place[0], window.tensor(*place, FLOAT, (5_000,))
 
 
 def test_a_tensor_that_was_received_is_the_childs_own_in_a_fork(shared: tuple[Arena, Window]) -> None:

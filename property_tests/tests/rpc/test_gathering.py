@@ -22,7 +22,8 @@ ALL = (0, 1, 2)
 MOVES = st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from((True, True, False))), max_size=24)
 
 
-def check(moves: list[tuple[int, bool]]) -> None:
+@given(MOVES)
+def test_every_member_gets_one_value_of_each(moves: list[tuple[int, bool]]) -> None:
     """Make the moves. Let members come until all have come equally often. Then lose a member."""
     rounds = Gatherings(lambda rank: None)
     waiting: dict[tuple[int, int], Future[dict[int, Any]]] = {}
@@ -50,11 +51,6 @@ def check(moves: list[tuple[int, bool]]) -> None:
     assert last.done() and not rounds._rounds
     with pytest.raises(PeerLost, match="it died"):
         last.wait()
-
-
-@given(MOVES)
-def test_every_member_gets_one_value_of_each(moves: list[tuple[int, bool]]) -> None:
-    check(moves)
 
 
 def test_a_stranger_or_a_lost_member_fails_at_once() -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 
 def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:
-    assert meet(store, [b"one", b"one"], ["a", "b"], PATIENCE_SECONDS) == ["", ""]
-    refused = meet(HashStore(), [b"one", b"two"], ["a", "b"], 1.0)
+    assert meet(store, "ab", Options(init_timeout=PATIENCE_SECONDS, secret=b"one")) == ["", ""]
+    refused = meet(HashStore(), "ab", *(Options(init_timeout=1.0, secret=secret) for secret in (b"one", b"two")))
     assert "does not know the group's secret" in refused[1] and "RpcTimeout" in refused[0]
 
 
@@ -34,15 +35,12 @@ def test_a_rank_that_is_started_twice_is_refused_and_the_first_one_meets(
     if not near:
         monkeypatch.setattr(handshake, "machine", str)
         monkeypatch.setattr(directory, "machine", str)
-    found: list[list[str]] = []
-    first = threading.Thread(target=lambda: found.append(meet(store, [None], ["b"], PATIENCE_SECONDS, {"b": 1}, 2)))
-    first.start()
-    store.wait(["worker/1"])
-    refused = meet(store, [None], ["c"], PATIENCE_SECONDS, {"c": 1}, 2)
-    assert "worker 'b' has rank 1 already" in refused[0] and "start each rank once" in refused[0]
-    assert meet(store, [None], ["a"], PATIENCE_SECONDS, {"a": 0}, 2) == [""]
-    first.join()
-    assert found == [[""]]
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(meet, store, "b", first=1, world_size=2)
+        store.wait(["worker/1"])
+        refused = meet(store, "c", first=1, world_size=2)
+        assert "worker 'b' has rank 1 already" in refused[0] and "start each rank once" in refused[0]
+        assert meet(store, "a", world_size=2) == first.result() == [""]
 
 
 @pytest.mark.parametrize("left", ["", "not ours", b"\xff", *directory.WITHDRAWN, "of a killed process"])
@@ -54,7 +52,7 @@ def test_the_files_of_a_killed_worker_are_replaced(left: Any, store: HashStore) 
         directory.publish(store, 0, "dead", 1, where, Options())
     else:
         store.set("worker/0", left)
-    assert meet(store, [None], ["a"], PATIENCE_SECONDS) == [""]
+    assert meet(store, "a") == [""]
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_strangers_at_the_door_keep_nobody_out(
     """Strangers may take any time. Their connections are closed as soon as all workers have arrived."""
     monkeypatch.setattr(handshake, "GREETING_SECONDS", 1e6)
     monkeypatch.setattr(handshake, "machine", str)  # no worker can use the local socket
-    assert meet(store, [None] * 3, ["a", "b", "c"], PATIENCE_SECONDS) == [""] * 3
+    assert meet(store, "abc") == [""] * 3
     assert len(strangers) == 9
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rpc greeting")]
 
@@ -92,12 +90,12 @@ def test_a_stranger_beyond_the_limit_waits_until_another_is_closed(
     monkeypatch.setattr(handshake, "GREETINGS_MAX", 1)
     monkeypatch.setattr(handshake, "GREETING_SECONDS", 0.05)
     monkeypatch.setattr(handshake, "machine", str)
-    assert meet(store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+    assert meet(store, "ab") == ["", ""]
 
 
 def test_a_local_socket_of_another_user_is_not_called(monkeypatch: pytest.MonkeyPatch, store: HashStore) -> None:
     monkeypatch.setattr("trystate.impl.rpc.handshake.os.getuid", lambda: -1)
-    said = meet(store, [None] * 2, ["a", "b"], 1.0)
+    said = meet(store, "ab", Options(init_timeout=1.0))
     assert any("another user listens at the local socket of worker" in one for one in said)
 
 
@@ -111,7 +109,7 @@ def test_on_one_machine_nobody_comes_in_by_tcp(
         greet(self, sock, found)
 
     monkeypatch.setattr(handshake.Meeting, "_greet", seen)
-    assert meet(store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+    assert meet(store, "ab") == ["", ""]
     assert families == [socket.AF_UNIX]
 
 
@@ -123,12 +121,10 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
             other.sendall(b"t")
             time.sleep(0.02)
 
-    dripping = threading.Thread(target=drip)
-    with one, other:
-        dripping.start()
+    with one, other, ThreadPoolExecutor(1) as thread:
+        thread.submit(drip)
         with pytest.raises(TimeoutError):
             sealing.exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
-        dripping.join()
 
 
 @pytest.mark.parametrize("of", [TCPStore, TorchStore])

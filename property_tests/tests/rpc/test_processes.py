@@ -40,10 +40,6 @@ def slots_here(peer: int) -> int:
     return len(rpc.current_agent()._connections[peer]._parser.window._leases)  # type: ignore[union-attr]
 
 
-def call(to: str, name: str, *args: object) -> Any:
-    return rpc.rpc_sync(to, getattr(f, name), args)
-
-
 def call_in_a_fork(to: str) -> int:
     """The exit code of a fork of this worker: 7 if its call raises AgentClosed."""
     pid = os.fork()
@@ -56,18 +52,12 @@ def call_in_a_fork(to: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def failed(to: str, function: str, *args: object) -> str:
-    """The error of a call."""
+def outcome(to: str, function: str, *args: object) -> Any:
+    """The result of a call, or its error."""
     try:
-        rpc.rpc_sync(to, getattr(f, function), args)
+        return rpc.rpc_sync(to, getattr(f, function), args)
     except RpcError as error:
         return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def impatient() -> None:
-    """Shorten the timeout of this worker's later calls."""
-    rpc.current_agent().timeout = 0.1
 
 
 def ended(graceful: bool, timeout: float | None = PATIENCE_SECONDS) -> str:
@@ -86,11 +76,11 @@ def threads_of_rpc() -> list[str]:
 def test_three_workers_from_their_meeting_to_their_parting(tmp_path: Path) -> None:
     with processes(tmp_path, 3) as (one, two, three):
         assert one.does(large_one_way_and_back, "w1") == [1, 0, 0]
-        assert two.does(call_in_a_fork, "w0") == 7 and two.does(call, "w0", "both", 1) == (1, None)
-        two.does(impatient)
+        assert two.does(call_in_a_fork, "w0") == 7 and two.does(outcome, "w0", "both", 1) == (1, None)
+        two.does(rpc.set_rpc_timeout, 0.1)
         two.tell(ended, True, None)
         time.sleep(0.3)  # longer than its timeout: it still serves calls
-        assert one.does(call, "w1", "both", 1) == (1, None)
+        assert one.does(outcome, "w1", "both", 1) == (1, None)
         for worker in (one, three):
             worker.tell(ended, True)
         assert [worker.heard() for worker in (one, two, three)] == ["", "", ""]
@@ -99,12 +89,12 @@ def test_three_workers_from_their_meeting_to_their_parting(tmp_path: Path) -> No
 def counted(to: str) -> list[Any]:
     """The counts of a worker while it and another worker hold a value of each other; then its timeouts."""
     held, mine = rpc.remote(to, f.Counter, (1,)), rpc.RRef(f.Counter(2))
-    rpc.rpc_sync(to, f.keep_here, (mine,))
+    rpc.rpc_sync(to, f.keep, (1, mine))
     held.get_future().wait()
     names = ("num_owner_rrefs", "num_forks", "num_held_rrefs", "num_autograd_contexts")
     found: list[Any] = [{name: rpc.debug_info()[name] for name in names}, rpc.get_rpc_timeout() == PATIENCE_SECONDS]
     rpc.set_rpc_timeout(0.05)
-    found += [rpc.get_rpc_timeout(), failed(to, "sleep", 0.5).partition(" on ")[2]]
+    found += [rpc.get_rpc_timeout(), outcome(to, "sleep", 0.5).partition(" on ")[2]]
     return found
 
 
@@ -116,18 +106,18 @@ def test_two_workers_count_and_part(tmp_path: Path) -> None:
         counts, is_default, seconds, late = one.does(counted, "w1")
         assert counts == NUMBERS
         assert is_default and seconds == 0.05 and late.startswith("worker 'w1' was not answered within 0.05 s")
-        said = one.does(failed, "w1", "shut_down")
+        said = one.does(outcome, "w1", "shut_down")
         assert "UsageError: shutdown() inside a call on worker 'w1' waits for that call itself" in said
         assert two.does(ended, False) == ""
-        assert one.does(failed, "w1", "nothing").startswith("PeerLost: worker 'w1' has shut down")
+        assert one.does(outcome, "w1", "nothing").startswith("PeerLost: worker 'w1' has shut down")
         assert one.does(ended, True, 1.0) == "PeerLost"
 
 
 def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
     with processes(tmp_path, 3) as (one, two, _):
-        assert one.does(failed, "w2", "die").startswith("PeerLost: worker 'w2' is lost")  # before a timeout
-        assert two.does(failed, "w2", "nothing").startswith("PeerLost")
-        assert one.does(call, "w1", "both", 3) == (3, None)
+        assert one.does(outcome, "w2", "die").startswith("PeerLost: worker 'w2' is lost")  # before a timeout
+        assert two.does(outcome, "w2", "nothing").startswith("PeerLost")
+        assert one.does(outcome, "w1", "both", 3) == (3, None)
         for worker in (one, two):
             worker.tell(ended, True)
         assert [one.heard(), two.heard()] == ["PeerLost", "PeerLost"]

@@ -6,8 +6,8 @@ Rule: each attack is also done where nothing protects the connection, and succee
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
@@ -71,22 +71,14 @@ def relays(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Relay
 @pytest.mark.parametrize("name", KINDS)
 def test_calls_pass_in_both_directions_at_once(kinds: dict[str, Options], name: str) -> None:
     large = torch.arange(300_000)
-    wrong: list[Any] = []
 
     def call(caller: Any, to: int) -> None:
         for number in range(20):
-            if caller.sync(to, f.both, (number,), {"twice": number}, None) != (number, number):
-                wrong.append(number)
-        if not torch.equal(caller.sync(to, f.add, (large, large), None, None), 2 * large):
-            wrong.append("large")
+            assert caller.sync(to, f.both, (number,), {"twice": number}, None) == (number, number)
+        assert torch.equal(caller.sync(to, f.add, (large, large), None, None), 2 * large)
 
-    with world(2, kinds[name]) as (a, b):
-        threads = [threading.Thread(target=call, args=pair) for pair in ((a, 1), (b, 0)) * 3]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+    with world(2, kinds[name]) as (a, b), ThreadPoolExecutor(6) as threads:
+        list(threads.map(call, (a, b) * 3, (1, 0) * 3))
 
 
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
@@ -121,16 +113,15 @@ def test_a_member_with_a_certificate_cannot_relay(
 ) -> None:
     """The mutant proves the key alone, without the certificate; then the relay is not noticed."""
     relays(tls=members[1])
-    each = [Options(init_timeout=2.0, tls=members[0])] * 2
-    assert "does not know the group's secret" in meet(HashStore(), [None] * 2, ["a", "b"], 2.0, options=each)[1]
+    refused = meet(HashStore(), "ab", Options(init_timeout=2.0, tls=members[0]))
+    assert "does not know the group's secret" in refused[1]
     monkeypatch.setattr(Layer, "digest", b"")
-    assert meet(HashStore(), [None] * 2, ["a", "b"], PATIENCE_SECONDS, options=each) == ["", ""]
+    assert meet(HashStore(), "ab", Options(init_timeout=PATIENCE_SECONDS, tls=members[0])) == ["", ""]
 
 
 def test_tls_of_one_side_only_is_refused(members: list[Tls]) -> None:
     for tls in ([members[0], None], [None, members[0]]):
-        each = [Options(init_timeout=1.0, tls=one) for one in tls]
-        refused = meet(HashStore(), [None] * 2, ["a", "b"], 1.0, options=each)
+        refused = meet(HashStore(), "ab", *(Options(init_timeout=1.0, tls=one) for one in tls))
         assert "RpcTimeout" in refused[0] and refused[1] != ""
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from math import inf
 from queue import SimpleQueue
@@ -105,23 +105,14 @@ def test_a_handler_of_a_signal_may_call_while_its_thread_waits(three: list[Invoc
     assert said == [(0, None), (1, None), (2, None)]
 
 
-def test_a_handler_of_a_signal_in_the_middle_of_a_frame_is_told_so(three: list[Invocations]) -> None:
+def test_a_handler_of_a_signal_in_the_middle_of_a_frame_is_told_so(
+    three: list[Invocations], monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = three[A].agent._connections[B]
-    link._writer = threading.get_ident()
-    try:
-        with pytest.raises(LimitExceeded, match="have the handler set a flag"):
+    for role, error, held in (("_writer", LimitExceeded, nullcontext()), ("_reader", RpcError, not_reading(link))):
+        with held, monkeypatch.context() as patch, pytest.raises(error, match="have the handler set a flag"):
+            patch.setattr(link, role, threading.get_ident())
             three[A].sync(B, f.nothing, (), None, None)
-    finally:
-        link._writer = 0
-    assert link._reading.acquire(timeout=PATIENCE_SECONDS)
-    link._reader = threading.get_ident()
-    try:
-        with pytest.raises(RpcError, match="have the handler set a flag"):
-            three[A].sync(B, f.nothing, (), None, None)
-    finally:
-        link._reader = 0
-        link._reading.release()
-        link._pool.arm(link._fd)
 
 
 def test_one_thread_cannot_read_and_run() -> None:
@@ -151,18 +142,19 @@ def not_reading(connection: Connection) -> Iterator[None]:
     connection._pool.arm(connection._fd)
 
 
-def arrives_as_given(calls: list[Invocations]) -> bool:
-    """Whether tensors arrive unchanged although they are overwritten right after the call and the peer reads later."""
+def arrive_as_given() -> None:
+    """Tensors arrive unchanged although they are overwritten right after the call and the peer reads later."""
     found: list[torch.Tensor] = []
-    for start in (0, 40):  # the first tensors are still held when the rest arrive
-        numbers = range(start, start + 40)  # more tensors than the arena and the socket hold
-        tensors = [torch.full((100_000,), float(number)) for number in numbers]
-        with not_reading(calls[B].agent._connections[A]):
-            futures = [calls[A].begin(B, f.given_back, (tensor,), None, None) for tensor in tensors]
-            for tensor in tensors:
-                tensor.fill_(-1)
-        found += [future.wait() for future in futures]
-    return all(bool((tensor == number).all()) for number, tensor in enumerate(found))
+    with world(2) as calls:
+        for start in (0, 40):  # the first tensors are still held when the rest arrive
+            numbers = range(start, start + 40)  # more tensors than the arena and the socket hold
+            tensors = [torch.full((100_000,), float(number)) for number in numbers]
+            with not_reading(calls[B].agent._connections[A]):
+                futures = [calls[A].begin(B, f.given_back, (tensor,), None, None) for tensor in tensors]
+                for tensor in tensors:
+                    tensor.fill_(-1)
+            found += [future.wait() for future in futures]
+        assert all(bool((tensor == number).all()) for number, tensor in enumerate(found))
 
 
 MEMORY = {
@@ -174,11 +166,7 @@ MEMORY = {
 
 
 def test_the_arguments_of_a_call_arrive() -> None:
-    def claim() -> None:
-        with world(2) as two:
-            assert arrives_as_given(two)
-
-    assert survivors(MEMORY, claim) == []
+    assert survivors(MEMORY, arrive_as_given) == []
 
 
 def test_tensors_are_not_made_in_a_mode_of_the_thread_that_reads(three: list[Invocations]) -> None:
@@ -203,7 +191,7 @@ def test_tensors_are_not_made_in_a_mode_of_the_thread_that_reads(three: list[Inv
 
 def test_remote_exceptions_are_of_their_own_type_with_their_traceback(three: list[Invocations]) -> None:
     with pytest.raises(ValueError, match="on worker 'B': ValueError: some text") as caught:
-        three[A].sync(B, f.raise_value, ("some text",), None, None)
+        three[A].sync(B, f.relay, (B, [], "some text"), None, None)
     error = caught.value
     assert isinstance(error, RemoteError) and error.original == "builtins:ValueError" and error.workers == ("B",)
     assert "raise ValueError(text)" in error.remote_traceback
