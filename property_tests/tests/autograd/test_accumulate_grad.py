@@ -21,7 +21,6 @@ from trystate import autograd, rpc
 from trystate.property_tests.support.autograd.operations import gives
 
 LARGE = 1 << 14
-Root = Callable[..., Tensor]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,49 +31,35 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     rpc.shutdown()
 
 
-def run(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
-
-
-def there(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The same as `run`, by a call to this worker."""
-    return rpc.rpc_sync("worker0", function, arguments)
-
-
-def nothing(x: Tensor) -> Tensor:
-    return gives(x, lambda _: None)
-
-
 def same(x: Tensor) -> Tensor:
     return x * 1
 
 
-def in_context(root: Root, *leaves: Tensor, mode: Any = "fast") -> list[Tensor | None]:
+def there(x: Tensor) -> Tensor:
+    """The same, by a call to this worker."""
+    return rpc.rpc_sync("worker0", same, (x,))
+
+
+def gradient_in_context(root: Callable[[Tensor], Tensor], leaf: Tensor) -> Tensor | None:
     with autograd.context() as context:
-        autograd.backward(context, [root(there, *leaves)], mode=mode)
-        gradients = autograd.get_gradients(context)
-    return [gradients.get(leaf) for leaf in leaves]
+        autograd.backward(context, [root(leaf)])
+        return autograd.get_gradients(context).get(leaf)
 
 
 # Memory.
 
 
-@pytest.mark.parametrize("call", [run, there])
+@pytest.mark.parametrize("call", [same, there])
 def test_memory_that_nothing_else_holds_is_not_copied(call: Any) -> None:
     """A gradient that arrived from another worker, or that this worker has made, is taken over without a copy."""
     places = list[int]()
     x = torch.zeros(LARGE, requires_grad=True)
     x.register_hook(lambda gradient: places.append(gradient.data_ptr()))  # type: ignore[no-untyped-call]
-    (found,) = in_context(lambda _, leaf: call(same, leaf).pow(2).sum(), x)
+    found = gradient_in_context(lambda leaf: call(leaf).pow(2).sum(), x)
     assert found is not None and places == [found.data_ptr()]
 
 
 # Hooks.
-
-
-def accumulating(x: Tensor) -> Any:
-    """The node that accumulates the gradient of a leaf. A reference to the node keeps its hooks alive."""
-    return get_gradient_edge(x).node
 
 
 def test_a_hook_may_take_a_gradient_away_or_put_another_in_its_place() -> None:
@@ -87,7 +72,7 @@ def test_a_hook_may_take_a_gradient_away_or_put_another_in_its_place() -> None:
     x: Any = torch.zeros(1, requires_grad=True)
     first = x.register_post_accumulate_grad_hook(taken)
     with autograd.context() as context:
-        root = there(same, x).sum()
+        root = there(x).sum()
         autograd.backward(context, [root], retain_graph=True)
         assert x not in autograd.get_gradients(context)
         first.remove()
@@ -113,7 +98,7 @@ def test_a_hook_in_place_changes_the_gradients_of_no_other_pass() -> None:
         raise ValueError("planted")
 
     with autograd.context() as context:
-        root = there(same, x).sum()
+        root = there(x).sum()
         autograd.backward(context, [root], retain_graph=True)
         handle = x.register_post_accumulate_grad_hook(fails)
         with pytest.raises(autograd.PassError, match="planted"):
@@ -135,17 +120,17 @@ def test_a_hook_in_place_changes_the_gradients_of_no_other_pass() -> None:
 )
 def test_a_wrong_result_of_a_hook_is_refused(result: Any, why: str) -> None:
     x = torch.zeros(1, requires_grad=True)
-    node = accumulating(x)
+    node: Any = get_gradient_edge(x).node  # a reference to the node keeps its hooks alive
     node.register_prehook(result)
     with pytest.raises(autograd.PassError, match=why):
-        in_context(lambda call, leaf: call(same, leaf).sum(), x)
+        gradient_in_context(lambda leaf: there(leaf).sum(), x)
 
 
 def test_hooks_leave_nothing_behind() -> None:
     """The hooks that our engine registers to find the user's hooks are removed again."""
     x = torch.zeros(1, requires_grad=True)
-    node = accumulating(x)
-    in_context(lambda call, leaf: nothing(call(same, leaf)).sum(), x)
+    node: Any = get_gradient_edge(x).node
+    gradient_in_context(lambda leaf: gives(there(leaf), lambda _: None).sum(), x)
     gc.collect()
     for register in (node.register_hook, node.register_prehook):
         assert list(register(print).hooks_dict_ref().values()) == [print]

@@ -127,10 +127,6 @@ def test_an_answer_tells_an_error_and_the_way_it_came(failure: Failure) -> None:
 # The container.
 
 
-def container(me: int = 1, workers: int = 4) -> Container:
-    return Container(me, workers)
-
-
 def asker(peer: int, answers: list[bytes] | None = None) -> Asker:
     """A caller; its answers are added to the list."""
     return Asker(peer, lambda body, _: None if answers is None else answers.append(body))
@@ -145,7 +141,7 @@ def perform(effects: list[Any]) -> list[Any]:
 
 
 def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> None:
-    here = container()
+    here = Container(1, 4)
     context, other = here.heard(5, 0), here.heard(6, 0)
     assert context is not None
     assert other is not None
@@ -166,7 +162,7 @@ def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> N
 
 def called(*callers: int, sends: int = 1) -> tuple[LocalPass, list[bytes], list[Recv]]:
     """Worker 1's part, which has run on a gradient from worker 0; its answers, and the recvs of its messages."""
-    here, answers = container(), list[bytes]()
+    here, answers = Container(1, 4), list[bytes]()
     context = here.heard(5, 0)
     assert context is not None
     message, *_ = [here.sent(context, peer, [("leaf", 0)], "call") for peer in (0, *callers)[:sends]]
@@ -187,7 +183,7 @@ def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
     assert isinstance(request, Request)
     local_pass.next()
     perform(request.done(Done(0).pack(), ()))
-    container().merge(context)
+    Container(1, 4).merge(context)
     assert (len(context.sends), len(context.recvs), len(context.by_node)) == ((1, 1, 1) if retain else (0, 0, 0))
 
 
@@ -217,7 +213,7 @@ def told(effects: list[Any]) -> list[tuple[int, messages.Clean]]:
 
 
 def test_a_worker_sends_only_what_is_its_to_send() -> None:
-    here = container()
+    here = Container(1, 4)
     context = here.heard(5, 0)
     assert context is not None
     sent = here.sent(context, 2, [("leaf", 0)], "call")
@@ -232,7 +228,7 @@ def test_a_worker_sends_only_what_is_its_to_send() -> None:
 
 def test_a_worker_ends_no_context_that_it_has_not_brought() -> None:
     """The CLEAN is remembered for the call of its sender, which arrives after it."""
-    here = container()
+    here = Container(1, 4)
     for _ in range(2):
         perform(here.take(messages.Clean(5, 6), [], asker(3), 10.0))
         assert here.heard(5, 0) is not None
@@ -243,7 +239,7 @@ def test_a_worker_ends_no_context_that_it_has_not_brought() -> None:
 
 
 def test_kept_is_taken_only_of_a_context_that_has_begun_here() -> None:
-    here = container()
+    here = Container(1, 4)
     mine = here.create().number
     for number in (5, mine + 1):
         with pytest.raises(errors.AutogradError, match="which worker 1 has not begun"):
@@ -253,7 +249,7 @@ def test_kept_is_taken_only_of_a_context_that_has_begun_here() -> None:
 
 
 def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
-    here = container()
+    here = Container(1, 4)
     mine, theirs = here.create(), here.heard(5, 0)
     assert theirs is not None
     perform(here.clean(messages.Clean(6, 7), asker(2)))  # sent by worker 2, about contexts of worker 0
@@ -264,12 +260,12 @@ def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
 
 
 def test_no_call_begins_a_context_of_this_worker() -> None:
-    here = container()
+    here = Container(1, 4)
     assert here.heard(1 << 48, 0) is None and not here.contexts
 
 
 def test_open_contexts_are_limited() -> None:
-    here = container()
+    here = Container(1, 4)
     here.contexts = dict.fromkeys(range(MAX_CONTEXTS))  # type: ignore[assignment]
     with pytest.raises(errors.AutogradError, match="65536 contexts are open on worker 1: leave some first"):
         here.create()
