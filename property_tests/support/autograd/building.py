@@ -69,7 +69,7 @@ class Draft:
 
 class Builder:
     def __init__(self, rng: random.Random, workers: int, features: frozenset[Feature]) -> None:
-        self._choose, self._workers, self._features = rng.randrange, workers, features
+        self._choose, self._pick, self._workers, self._features = rng.randrange, rng.choice, workers, features
         self._signatures: dict[int, list[tuple[object, ...]]] = {}  # signatures of finished blocks
         self._leaves: dict[tuple[int, str], Leaf] = {}
         self._machine = Drafts(workers)
@@ -77,9 +77,6 @@ class Builder:
 
     def _maybe(self, feature: Feature, one_in: int = 2) -> bool:
         return feature in self._features and not self._choose(one_in)
-
-    def _pick(self, things: Sequence[int]) -> int:
-        return things[self._choose(len(things))]
 
     # ---- a program
 
@@ -156,14 +153,14 @@ class Builder:
         if self._features & set(HOOK_KINDS.values()):
             kinds.append(self._hook)
         for _ in range(1 + self._choose(steps_max)):
-            kinds[self._choose(len(kinds))](draft)
+            self._pick(kinds)(draft)
 
     def _take(self, draft: Draft, step: Step) -> None:
         step.take(draft.values, draft.worker, self._machine)
         draft.steps.append(step)
 
     def _leaf(self, draft: Draft) -> None:
-        kind = ("square", "table", "other")[self._choose(3)]
+        kind = self._pick(("square", "table", "other"))
         name = f"{kind}{self._choose(NAMES)}"
         key = draft.worker, name
         if key not in self._leaves:
@@ -176,11 +173,11 @@ class Builder:
         if kind == "other" and Feature.STRIDES in self._features and not self._choose(2):
             return IMAGE
         if kind == "other" and Feature.BROADCAST in self._features:
-            return SHAPES[self._choose(len(SHAPES))]
+            return self._pick(SHAPES)
         return (SIDE, SIDE)
 
     def _layout(self) -> str:
-        return list(LAYOUTS)[self._choose(len(LAYOUTS))] if Feature.STRIDES in self._features else ""
+        return self._pick(list(LAYOUTS)) if Feature.STRIDES in self._features else ""
 
     def _dtype(self) -> str:
         dtypes = ["float64"]
@@ -188,7 +185,7 @@ class Builder:
             dtypes += ["float32", "bfloat16"]
         if Feature.COMPLEX in self._features:
             dtypes += ["complex64", "complex128"]
-        return dtypes[self._choose(len(dtypes))]
+        return self._pick(dtypes)
 
     def _do(self, draft: Draft, operation: str, operands: Sequence[int]) -> None:
         self._take(draft, Do(operation, tuple(operands)))
@@ -203,18 +200,18 @@ class Builder:
         special = [n for n in names if OPERATIONS[n].feature is not None]
         if special and self._choose(2):
             names = special
-        operation = names[self._choose(len(names))]
+        operation = self._pick(names)
         takes, accepts = OPERATIONS[operation].takes, OPERATIONS[operation].accepts
         pairs = itertools.product(range(len(draft.values)), repeat=takes)
         possible = [pair for pair in pairs if accepts(*(draft.values[k] for k in pair))]
         if possible:
-            self._do(draft, operation, possible[self._choose(len(possible))])
+            self._do(draft, operation, self._pick(possible))
 
     def _call(self, draft: Draft, hows: Sequence[str] = ()) -> None:
         callee = self._callee(draft)
         if callee is None:
             return
-        before, call = len(draft.values), Call(*callee, hows[self._choose(len(hows))] if hows else "call")
+        before, call = len(draft.values), Call(*callee, self._pick(hows) if hows else "call")
         self._take(draft, call)
         draft.use(*call.operands)
         if call.how == "call":
@@ -232,7 +229,7 @@ class Builder:
             return None
         known = [(block, found) for block in self._signatures if (found := self._fitting(draft, block))]
         if known and self._choose(2):
-            block, groups = known[self._choose(len(known))]
+            block, groups = self._pick(known)
             return block, tuple(self._pick(group) for group in groups)
         to, operands = self._far(draft)
         return self._block(to, self._taken(draft, to, operands), draft.depth - 1), operands
@@ -295,18 +292,18 @@ class Builder:
         if candidates and len(draft.values) > 1:
             value = self._pick(candidates)
             operand = self._pick([k for k in range(len(draft.values)) if k != value])
-            name = list(IN_PLACE)[self._choose(len(IN_PLACE))]
+            name = self._pick(list(IN_PLACE))
             self._take(draft, Do(name, (value, operand)))
             draft.use(value, operand)
             draft.used.discard(value)  # the operand is now a part of the value
 
     def _hook(self, draft: Draft) -> None:
         kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]
-        kind = kinds[self._choose(len(kinds))]
+        kind = self._pick(kinds)
         if kind in ("after", "node"):
             names = [step.name for step in draft.steps if isinstance(step, Leaf)]
             if names:
-                self._take(draft, Hook(kind, names[self._choose(len(names))]))
+                self._take(draft, Hook(kind, self._pick(names)))
             return
         candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v, kind)]
         if candidates:
