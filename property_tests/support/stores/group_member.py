@@ -32,12 +32,13 @@ PATIENCE = timedelta(seconds=30)
 def main(told: str) -> None:
     torch.set_num_threads(1)
     job: dict[str, Any] = json.loads(told)
-    if job.get("register", True):
-        from trystate import rendezvous
+    from trystate import rendezvous
 
-        rendezvous.register()
+    rendezvous.register()
+    given: dict[str, Any] = {name: job[name] for name in ("rank", "world_size") if name in job}
     with contextlib.ExitStack() as stack:
-        dist.init_process_group("gloo", timeout=PATIENCE, **_meeting(job, stack))
+        given |= {"init_method": job["url"]} if "url" in job else {"store": _store(job, stack)}
+        dist.init_process_group("gloo", timeout=PATIENCE, **given)
         rank, size = dist.get_rank(), dist.get_world_size()
         collectives(rank, size)
         if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < job.get("failures", 0) and rank == size - 1:
@@ -50,14 +51,6 @@ def main(told: str) -> None:
     # One write, because members share a pipe, and print() may write the end of the line separately.
     said = {"rank": rank, "size": size, "master": os.environ.get("MASTER_ADDR"), **trained}
     os.write(1, (json.dumps(said) + "\n").encode())
-
-
-def _meeting(job: dict[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
-    """The arguments for init_process_group."""
-    given: dict[str, Any] = {name: job[name] for name in ("rank", "world_size") if name in job}
-    if "url" in job:
-        return {"init_method": job["url"], **given}
-    return {"store": _store(job, stack), **given}
 
 
 def _store(job: dict[str, Any], stack: contextlib.ExitStack) -> Store:

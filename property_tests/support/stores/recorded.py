@@ -45,7 +45,7 @@ def _finish(histories: Histories) -> None:
 
 
 class Lines:
-    """A sink that keeps all lines in memory and judges them. The tests set `lost`."""
+    """A sink that keeps all lines in memory and judges them."""
 
     def __init__(self, **header: Any) -> None:
         self.lines: list[Line] = []
@@ -54,7 +54,6 @@ class Lines:
         _judges.append(self._judge)
         if len(_judges) > JUDGES_MAX:
             _finish(_judges.pop(0))
-        self.lost: int | None = 0
         self.files = 0
 
     def put(self, lines: Sequence[bytes], lost: int = 0) -> None:
@@ -70,9 +69,8 @@ class Lines:
         self._number += 1
         self._judge.feed(self._number, {"t": 0.0, **line})
 
-    def take_lost(self) -> int | None:
-        lost, self.lost = self.lost, 0
-        return lost
+    def take_lost(self) -> int:
+        return 0
 
     def take(self) -> list[Line]:
         """The lines since the last call."""
@@ -144,8 +142,8 @@ def read(path: Path) -> list[Line]:
 class Command:
     """`trystate store ...` in a process, after the words of `under`: its first line of output, and its port."""
 
-    def __init__(self, *options: str, under: Sequence[str] = (), port: int = 0) -> None:
-        argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", str(port)]
+    def __init__(self, *options: str, under: Sequence[str] = ()) -> None:
+        argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.port = self.listens()
 

@@ -69,10 +69,6 @@ def xpop(milliseconds: int, key: bytes) -> bytes:
     return extended(Extension.QUEUE_POP, i64(milliseconds), blob(key))
 
 
-def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes) -> bytes:
-    return extended(Extension.BARRIER, i64(milliseconds), blob(key), i64(world_size), blob(token))
-
-
 def watch(key: bytes) -> bytes:
     return extended(Extension.WATCH, blob(key))
 

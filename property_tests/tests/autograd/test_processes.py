@@ -180,7 +180,6 @@ def test_a_step_of_an_optimizer_follows_the_rules() -> None:
 
 
 PROGRAM = Path(__file__).resolve().parents[3] / "docs" / "examples" / "dist_autograd_simple.py"
-SECONDS_MAX = 120.0
 RATE, ELEMENTS = 0.05, 9
 ROUNDED = 1.5e-4  # both values are printed with four digits
 LINE = re.compile(r"worker(\d): rref(\d) on worker(\d): (.*)")
@@ -193,7 +192,7 @@ def printed(whose: str) -> list[str]:
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(PROGRAM), whose],
-        env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        env=environment, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert not done.returncode, done.stderr
     return [line for line in done.stdout.splitlines() if LINE.fullmatch(line)]
@@ -224,7 +223,7 @@ def drawn(dot: str) -> tuple[list[str], list[str]]:
 def test_the_example_draws_the_committed_pictures(tmp_path: Path) -> None:
     command = [sys.executable, str(PROGRAM.with_name("watch_a_pass.py")), "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS_MAX, check=True)
+    subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)
     for name in PICTURES:
         assert drawn((tmp_path / name).read_text("utf-8")) == drawn(
             (PROGRAM.parents[1] / "pictures" / name).read_text("utf-8")

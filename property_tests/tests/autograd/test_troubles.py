@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +64,13 @@ def test_a_hook_and_a_step_on_one_parameter_take_turns(monkeypatch: pytest.Monke
 
     parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     local = optimizer.LocalOptimizer(Slow, [rpc.RRef(parameter)], (), {"lr": 1.0})
-    with autograd.context() as context:
+    with autograd.context() as context, ThreadPoolExecutor() as threads:
         autograd.backward(context, [called(parameter, torch.ones(2))])
         hooked.clear()
-        steps = threading.Thread(target=local.step, args=(context,))
-        steps.start()
+        step = threads.submit(local.step, context)
         assert inside.wait(SECONDS)
-        other = threading.Thread(target=pass_of, args=(parameter,))
-        other.start()
-        steps.join(SECONDS)
-        other.join(SECONDS)
+        threads.submit(pass_of, parameter).result(SECONDS)
+        step.result(SECONDS)
     assert parameter.detach().tolist() == [-1.0, -1.0]
     assert parameter.grad is None
 

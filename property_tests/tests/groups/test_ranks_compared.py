@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import version
 from multiprocessing.connection import Connection
@@ -53,17 +53,11 @@ def _member(line: Connection, port: int, rank: int) -> None:
     line.recv()
 
 
-@contextlib.contextmanager
-def members(server: TCPStoreServer) -> Iterator[list[Child]]:
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(_member, server.port, rank)) for rank in range(RANKS)]
-        assert [child.hear(SECONDS) for child in children] == ["joined"] * RANKS
-        yield children
-
-
 def test_of_two_groups_of_one_name_the_later_raises_and_names_both() -> None:
     """Rank 0 has written its address for {0, 1}. Rank 3 of {2, 3} would read it and give its own address to rank 0."""
-    with TCPStoreServer() as server, members(server) as children, TCPStore("127.0.0.1", server.port) as look:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as look, contextlib.ExitStack() as stack:
+        children = [stack.enter_context(Child(_member, server.port, rank)) for rank in range(RANKS)]
+        assert [child.hear(SECONDS) for child in children] == ["joined"] * RANKS
         children[0].tell("make")
         assert eventually(lambda: any(key.endswith("//1//cpu//0/0") for key in look.list_keys()))
         for rank in (3, 2):

@@ -58,19 +58,13 @@ def meeting_place(kind: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("kind", ["tcp", "env", "hosted"])
 def test_successive_groups_meet_no_address_of_an_older_group(kind: str, tmp_path: Path) -> None:
-    with meeting_place(kind) as (url, variables):
-        told = {"url": url, "sizes": [2] * 4, "pause": 0.15, "seed": 1}
+    with meeting_place(kind) as (url, variables), contextlib.ExitStack() as ends:
+        jobs = [{"url": url, "sizes": [2] * 4, "pause": 0.15, "seed": 1, "rank": rank} for rank in range(2)]
         running = [
-            Program(
-                tmp_path / f"log.{rank}", group_member.again, json.dumps({**told, "rank": rank}), variables=variables
-            )
-            for rank in range(2)
+            ends.enter_context(Program(tmp_path / f"log.{n}", group_member.again, json.dumps(job), variables=variables))
+            for n, job in enumerate(jobs)
         ]
-        try:
-            assert [one.said for one in running if one.ends(SECONDS)] == []
-        finally:
-            for one in running:
-                one.kill()
+        assert [one.said for one in running if one.ends(SECONDS)] == []
 
 
 def group_of_one(url: str, backend: str = "gloo") -> None:
@@ -197,9 +191,8 @@ def test_a_rank_whose_member_lives_is_refused_to_another_process(
     rendezvous.register()
     monkeypatch.setattr(generations, "HELD_SECONDS", 0.2)
     with meeting_place("hosted") as (url, _), contextlib.ExitStack() as ends:
-        members = [Program(tmp_path / f"log.{rank}", group_member.meet, url, rank, 2, True) for rank in (0, 1)]
-        for member in members:
-            ends.callback(member.kill)
+        logs = (tmp_path / "log.0", tmp_path / "log.1")
+        members = [ends.enter_context(Program(log, group_member.meet, url, k, 2, True)) for k, log in enumerate(logs)]
         until(lambda: all("group-0-of-2" in member.said for member in members), 60.0)
         for rank, member in enumerate(members):
             why = rf"process {member.pid} on .* is rank {rank} of a group of 2 .*\?prefix=NAME"

@@ -20,7 +20,7 @@ from trystate.impl.store.server.recording import (
 from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sieges
-from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, judged, recorder
+from trystate.property_tests.support.stores.recorded import Line, Replayed, judged, recorder
 from trystate.property_tests.support.stores.rooms import *
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
@@ -162,48 +162,31 @@ LONG = {
 }
 
 
-def _of_a_rendezvous(data: bytes) -> bytes:
-    for short, long in LONG.items():
-        data = data.replace(blob(short), blob(long))
-    return data
-
-
-def _compared(siege: list[Step], keys: Keys) -> None:
-    sink, made = recorder(keys)
+@given(sieges)
+def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -> None:
+    sink, made = recorder(Keys.ALL)
     plain_one, recorded, replayed = Siege(), Siege(kind=partial(RecordingService, made)), Replayed()
+    service = recorded.service
+    assert isinstance(service, RecordingService)
     for step in siege:
         plain_one.take(step)
         recorded.take(step)
         mine = [bytes(recorded.replies.get(each, b"gone")) for each in recorded.strangers]
         assert mine == [bytes(plain_one.replies.get(each, b"gone")) for each in plain_one.strangers]
         assert recorded.log == plain_one.log
-        _agrees(recorded, sink, replayed, keys)
+        for line in sink.take():
+            replayed.take(line)
+        values = service.contents.values
+        assert replayed.values == values
+        assert all(replayed.versions[key] == made.version(key) for key in values)
+        assert replayed.open == set(service.numbers.values())
+        assert replayed.blocked == {service.numbers[each] for each in service.sessions if each.blocked is not None}
     recorded.end()
     for line in sink.take():
         replayed.take(line)
     assert not replayed.open and not replayed.blocked and not made._waits and not made._open
-    assert not recorded.service.numbers and not recorded.service.promised  # type: ignore[attr-defined]
+    assert not service.numbers and not service.promised
     assert judged() == []
-
-
-def _agrees(room: Siege, sink: Lines, replayed: Replayed, keys: Keys) -> None:
-    service = room.service
-    assert isinstance(service, RecordingService)
-    for line in sink.take():
-        replayed.take(line)
-    wants, contents = service.recorder.wants, service.contents
-    values = {key: value for key, value in contents.values.items() if wants(key)}
-    assert {key: value for key, value in replayed.values.items() if wants(key)} == values
-    assert all(replayed.versions[key] == service.recorder.version(key) for key in values)
-    assert replayed.open == set(service.numbers.values())
-    if keys is Keys.ALL:
-        blocked = {service.numbers[each] for each in service.sessions if each.blocked is not None}
-        assert replayed.blocked == blocked
-
-
-@given(sieges)
-def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -> None:
-    _compared(siege, Keys.ALL)
 
 
 # ---- a proxy on a connection changes no byte, and its record equals the server's own record
@@ -331,7 +314,8 @@ def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[
     for c in (1, 2):
         replayed.take({"c": c, "op": "open"})
     for who, data in turns:
-        data = _of_a_rendezvous(data)
+        for short, long in LONG.items():
+            data = data.replace(blob(short), blob(long))
         if here.peers[who].closed or not here.passages[who].followed:
             continue
         here(who, data)

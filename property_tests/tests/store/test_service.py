@@ -165,7 +165,7 @@ def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
 def test_a_token_of_another_length_is_refused(token: bytes) -> None:
     room = Room()
     peer = room.peer()
-    assert peer(xbarrier(-1, KEY, 1, token))[0] == Status.REFUSED
+    assert peer(extended(Extension.BARRIER, i64(-1), blob(KEY), i64(1), blob(token)))[0] == Status.REFUSED
     assert held(room.service) == {"sessions": 1}
 
 
