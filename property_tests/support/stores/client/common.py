@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -75,27 +76,18 @@ LACKS = [(kind, name) for kind in KINDS for name in OPERATIONS if name in LACKIN
 @contextmanager
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
     """A peer that calls `serve` for each connection, one after the other."""
-    listener = socket.create_server((HOST, 0))
-    over = threading.Event()
 
-    def accept() -> None:
-        while not over.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                serve(connection)
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                serve(self.request)
 
-    thread = threading.Thread(target=accept)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        over.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with ThreadPoolExecutor(1) as thread, socketserver.TCPServer((HOST, 0), Handler) as server:
+        thread.submit(server.serve_forever, 0.01)
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
 
 
 GREETED = struct.pack("<IB", codec.PING_NONCE, 0)

@@ -79,12 +79,8 @@ def test_get_honours_the_timeout_that_torch_has_set(ours: TCPStore) -> None:
         ours.get("nobody")
 
 
-class Ctrl(KeyboardInterrupt):
-    """The exception of a signal's handler."""
-
-
 class Interrupted(deque[Connection]):
-    """Idle connections; an exception is raised once, after the step `after`."""
+    """Idle connections; an exception, as of a signal's handler, is raised once, after the step `after`."""
 
     def __init__(self, connections: deque[Connection], after: str) -> None:
         super().__init__(connections)
@@ -102,14 +98,14 @@ class Interrupted(deque[Connection]):
     def _raise(self, step: str) -> None:
         if self.after == step:
             self.after = ""
-            raise Ctrl
+            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("after", ["pop", "append"])
 def test_an_exception_during_an_operation_loses_no_connection(ours: TCPStore, key: str, after: str) -> None:
     connections = Interrupted(ours._client.idle, after)
     ours._client.idle = ours._idle = connections
-    with pytest.raises(Ctrl):
+    with pytest.raises(KeyboardInterrupt):
         ours.add(key, 1)
     gc.collect()
     assert set(connections) == set(ours._client._connections)  # after "pop" the connection was closed and removed
