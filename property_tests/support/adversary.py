@@ -13,7 +13,6 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from trystate.impl.host.tls import Tls, contexts
@@ -103,9 +102,7 @@ class Relay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
         self._accepting.join()
         for sock in self._open:

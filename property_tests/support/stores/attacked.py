@@ -106,9 +106,8 @@ def finding(wrong: Broken[Operation, Result]) -> str:
 
 
 def work(
-    store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], *,
-    acknowledged: bool = True, pause: float = 0.0,
-) -> None:  # fmt: skip
+    store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], acknowledged: bool
+) -> None:
     """Do random operations until `until` is true. `store` makes a client, and another one if that is lost.
 
     `acknowledged`: a write that returned has happened. Otherwise the client sends another request after each write.
@@ -138,7 +137,7 @@ def work(
         except RuntimeError:  # torch's client: the outcome is unknown, and the connection is broken
             diary.write("unknown", who, number)
             client = None
-        time.sleep(pause)
+        time.sleep(0.002)
 
 
 def drawn(chance: random.Random, kind: str, run: str, mark: str) -> Operation:
@@ -181,8 +180,7 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
     clients = [
         threading.Thread(
             target=work,
-            args=(store, diary, f"{make} {os.getpid()} {n}", seed, run, ended.is_set),
-            kwargs={"acknowledged": make != "torch", "pause": 0.002},
+            args=(store, diary, f"{make} {os.getpid()} {n}", seed, run, ended.is_set, make != "torch"),
             daemon=True,
         )
         for n in range(threads)

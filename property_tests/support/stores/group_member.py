@@ -121,26 +121,21 @@ def again(told: str) -> None:
     for size in job["sizes"]:
         if rank < size:
             time.sleep(chance.uniform(0, job["pause"]))
-            _group(job["url"], rank, size)
+            dist.init_process_group("gloo", init_method=job["url"], rank=rank, world_size=size, timeout=PATIENCE)
+            collectives(rank, size)
+            dist.barrier()  # the server ends with rank 0's group
             leave()
 
 
-def meet(url: str, rank: int, world_size: int, stays: bool = False) -> None:
-    """Join the group that meets at a URL, print the prefix of its keys, and end or wait for a signal."""
+def meet(url: str, rank: int, world_size: int) -> None:
+    """Join the group that meets at a URL, print the prefix of its keys, and wait for a signal."""
     from trystate import rendezvous
 
     rendezvous.register()
     store, _, _ = next(come_together(url, rank, world_size, timeout=timedelta(seconds=60)))
     os.write(1, (store.prefix + "\n").encode())
-    while stays:
+    while True:
         signal.pause()
-
-
-def _group(url: str, rank: int, size: int) -> None:
-    """Make a group and use it."""
-    dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size, timeout=timedelta(seconds=30))
-    collectives(rank, size)
-    dist.barrier()  # the server ends with rank 0's group
 
 
 def leave() -> None:

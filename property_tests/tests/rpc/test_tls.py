@@ -65,7 +65,7 @@ def relays(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Relay
 
     yield between
     for relay in made:
-        relay.__exit__(None, None, None)
+        relay.__exit__()
 
 
 @pytest.mark.parametrize("name", KINDS)

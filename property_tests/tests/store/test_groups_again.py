@@ -192,7 +192,7 @@ def test_a_rank_whose_member_lives_is_refused_to_another_process(
     monkeypatch.setattr(generations, "HELD_SECONDS", 0.2)
     with meeting_place("hosted") as (url, _), contextlib.ExitStack() as ends:
         logs = (tmp_path / "log.0", tmp_path / "log.1")
-        members = [ends.enter_context(Program(log, group_member.meet, url, k, 2, True)) for k, log in enumerate(logs)]
+        members = [ends.enter_context(Program(log, group_member.meet, url, k, 2)) for k, log in enumerate(logs)]
         until(lambda: all("group-0-of-2" in member.said for member in members), 60.0)
         for rank, member in enumerate(members):
             why = rf"process {member.pid} on .* is rank {rank} of a group of 2 .*\?prefix=NAME"

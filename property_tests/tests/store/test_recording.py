@@ -36,9 +36,6 @@ class Recorded:
         self.one, self.two = self.room.peer(), self.room.peer()
         self.sink.take()
 
-    def lines(self) -> list[Line]:
-        return self.sink.take()
-
 
 def at(c: int, op: str, **fields: Any) -> Line:
     return {"c": c, "op": op, **fields}
@@ -102,7 +99,7 @@ def test_a_script_is_recorded_line_for_line(name: str) -> None:
     here = Recorded(keys, limits=limits)
     for who, data in sent_:
         (here.one if who == 1 else here.two)(data)
-    found = here.lines()
+    found = here.sink.take()
     assert len(found) == len(wanted) or wanted[-1].get("kept"), found
     pairs = zip(found[len(found) - len(wanted) :], wanted, strict=True)
     assert [(line, want) for line, want in pairs if not line.items() >= want.items()] == []
@@ -118,7 +115,7 @@ def test_a_wait_that_ends_without_its_key_says_why() -> None:
         here = Recorded()
         here.two(xget(1000, NEWS) if why == "timeout" else wait(NEWS))
         end(here)
-        lines = [(line["op"], line.get("why")) for line in here.lines()]
+        lines = [(line["op"], line.get("why")) for line in here.sink.take()]
         assert lines[:2] == [("wait", None), ("stop", why)] and lines[2:] == [("close", None)] * (why == "closed")
 
 
@@ -128,7 +125,7 @@ def test_a_value_is_recorded_only_if_that_was_asked_for() -> None:
         here.one(
             set_(b"/k", b"secret?") + multi_set(b"/l", b"secret?", b"/m", b"") + push(b"/q", b"secret?") + pop(b"/q")
         )
-        lines = here.lines()
+        lines = here.sink.take()
         assert [line["op"] for line in lines] == ["set", "multi_set", "queue_push", "queue_pop"]
         assert ("secret?" in str(lines)) is values
 
@@ -137,7 +134,7 @@ def test_lists_and_values_that_are_too_large_for_a_line_are_cut_and_said() -> No
     here = Recorded()
     here.two(wait(*(NEWS + b"%d" % n for n in range(150))))
     here.one(set_(STATE, bytes(VALUE_BYTES_MAX + 1)))
-    waits, write = here.lines()
+    waits, write = here.sink.take()
     assert (len(waits["keys"]), len(waits["missing"]), waits["more"]) == (KEYS_MAX, KEYS_MAX, 150 - KEYS_MAX)
     assert write["size"] == VALUE_BYTES_MAX + 1 and "value" not in write
 
