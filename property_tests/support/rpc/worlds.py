@@ -34,13 +34,12 @@ WORLD: list[Invocations] = []  # the workers of this process, for functions that
 @contextmanager
 def world(count: int, *options: Options) -> Iterator[list[Invocations]]:
     """Workers "A", "B", ... in this process, each connected to each. They may have different options."""
-    given = list(map(of_the_tests, options or [Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22)]))
-    given += given[-1:] * (count - len(given))
+    given = (options or (Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22),)) * count
     until = time.monotonic() + PATIENCE_SECONDS
     with HashStore() as store, ThreadPoolExecutor(count) as threads:
         meets = [
-            threads.submit(_connected, chr(ord("A") + rank), rank, count, store, "127.0.0.1", given[rank], until)
-            for rank in range(count)
+            threads.submit(_connected, name, rank, count, store, "127.0.0.1", of_the_tests(given[rank]), until)
+            for rank, name in enumerate("ABC"[:count])
         ]
         agents = [each.result()[0] for each in meets]
     before = list(WORLD)

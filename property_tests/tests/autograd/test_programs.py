@@ -59,9 +59,10 @@ def program(seed: int, *always: Feature, without: frozenset[Feature] = frozenset
 unused = functools.cache(has_unused)
 
 
-def check(each: Program, found: Outcome | Failed, name: object) -> None:
-    assert isinstance(found, Outcome), f"{name}: {found}\n{each}"
-    assert differences(each, local(each), found) == [], f"{name}\n{each}"
+def check(programs: list[Program], outcomes: list[Outcome | Failed]) -> None:
+    for number, (one, found) in enumerate(zip(programs, outcomes, strict=True)):
+        assert isinstance(found, Outcome), f"{number}: {found}\n{one}"
+        assert differences(one, local(one), found) == [], f"{number}\n{one}"
 
 
 def test_torch_is_right(runs: Runs) -> None:
@@ -79,26 +80,26 @@ def test_torch_is_right(runs: Runs) -> None:
 def test_ours_is_right(runs: Runs) -> None:
     each = [program(seed) for seed in SEEDS]
     assert any(local(one).seen for one in each)
-    for seed, (one, found) in enumerate(zip(each, runs.run(each, "ours", threads=8), strict=True)):
-        check(one, found, seed)
+    check(each, runs.run(each, "ours", threads=8))
 
 
 def test_smart_needs_no_result_to_be_used(runs: Runs) -> None:
     each = [program(seed, Feature.UNUSED) for seed in SEEDS]
     assert any(map(unused, each))
-    for seed, (one, found) in enumerate(zip(each, runs.run(each, "ours", mode="smart"), strict=True)):
-        check(one, found, seed)
+    check(each, runs.run(each, "ours", mode="smart"))
 
 
 def test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again(runs: Runs) -> None:
     each = [program(seed, Feature.UNUSED) for seed in SEEDS]
     assert not all(map(unused, each))
-    for seed, (one, found) in enumerate(zip(each, runs.run(each, "ours", mode="fast"), strict=True)):
+    outcomes = runs.run(each, "ours", mode="fast")
+    for seed, (one, found) in enumerate(zip(each, outcomes, strict=True)):
         assert isinstance(found, Outcome), f"{seed}: {found}\n{one}"
         assert bool(found.refused) == unused(one), f"{seed}: {found.refused}\n{one}"
         assert all(re.search("(execute|fetch).*smart", text, re.DOTALL) for text in found.refused)
-        seen = local(one).seen if found.refused else found.seen  # hooks also run in the second pass
-        check(one, dataclasses.replace(found, seen=seen), seed)
+        if found.refused:  # hooks also run in the second pass
+            outcomes[seed] = dataclasses.replace(found, seen=local(one).seen)
+    check(each, outcomes)
 
 
 @pytest.mark.parametrize("mutant", runtime_mutants.IN_PROCESSES)
@@ -108,8 +109,7 @@ def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
     try:
         with pytest.raises((AssertionError, WorldError)):
             for k in range(0, 60, 5):
-                for one, found in zip(each[k : k + 5], runs.run(each[k : k + 5], "ours"), strict=True):
-                    check(one, found, mutant)
+                check(each[k : k + 5], runs.run(each[k : k + 5], "ours"))
     finally:
         runs.everywhere(runtime_mutants.mend)
 

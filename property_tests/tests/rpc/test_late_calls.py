@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,15 +71,9 @@ def around(me: int, other: int, left: int) -> None:
 
 
 def test_an_inquiry_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    answer = Inquiries._asked
-
-    def counted(self: Inquiries, incoming: Any) -> None:
-        asked.append(incoming.peer)
-        answer(self, incoming)
-
-    monkeypatch.setattr(Inquiries, "_asked", counted)
+    asked = Mock(side_effect=Inquiries._asked)
+    monkeypatch.setattr(Inquiries, "_asked", lambda self, incoming: asked(self, incoming))
     monkeypatch.setattr(module, "QUESTIONS_MAX", 5)
     with world(2) as calls:
         assert "not answered within" in text(calls[0], 1, 0.5, around, 1, 0, 12)
-    assert len(asked) == 5
+    assert asked.call_count == 5

@@ -260,16 +260,10 @@ def group_of(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list
         yield triplets
 
 
-def another(url: str, **_: Any) -> Iterator[Any]:
-    """A handler that is not registered."""
-    raise AssertionError(url)
-    yield
-
-
 @pytest.mark.parametrize("scheme", ["tcp", "trystate-tcp"])
 def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme: str, port: int) -> None:
     with pytest.raises(RuntimeError, match=f"handler for {scheme}:// already registered"):
-        torch_module.register_rendezvous_handler(scheme, another)
+        torch_module.register_rendezvous_handler(scheme, print)
     place = f"127.0.0.1:{port if scheme == 'trystate-tcp' else free_port()}"  # until 2.6, torch refuses port 0
     store, rank, world_size = yielded(f"{scheme}://{place}?rank=0&world_size=1" + "&hosted=0" * (scheme != "tcp"))
     with contextlib.closing(store) if scheme != "tcp" else contextlib.nullcontext():
@@ -278,13 +272,13 @@ def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme:
 
 def test_a_scheme_of_ours_that_somebody_else_has_registered_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call of `register` raises torch's error, and the scheme keeps its handler."""
-    known: dict[str, Any] = {"trystate-tcp": another}
+    known: dict[str, Any] = {"trystate-tcp": print}
     monkeypatch.setattr(torch_module, "_rendezvous_handlers", known)
     monkeypatch.setattr(urls, "_registered", set())
     for _ in range(2):
         with pytest.raises(RuntimeError, match="handler for trystate-tcp:// already registered"):
             rendezvous.register()
-    assert known == {"trystate-env": env_rendezvous, "trystate-tcp": another}
+    assert known == {"trystate-env": env_rendezvous, "trystate-tcp": print}
 
 
 def test_the_schemes_are_registered_only_by_who_asks() -> None:
