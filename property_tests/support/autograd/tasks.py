@@ -22,16 +22,12 @@ from .operations import gives
 from .sides import worker
 
 QUIET_SECONDS = 10.0  # limit for messages to arrive, on a busy machine
-_parameters: dict[str, Tensor] = {}
+PARAMETER = torch.ones(2, 2, requires_grad=True)  # of this worker
 _once = threading.Event()
 
 
-def parameter(name: str) -> Tensor:
-    return _parameters.setdefault(name, torch.ones(2, 2, requires_grad=True))  # atomic: threads may call it together
-
-
 def scale(x: Tensor) -> Tensor:
-    return x * parameter("w")
+    return x * PARAMETER
 
 
 def raises(x: Tensor) -> Tensor:
@@ -66,8 +62,8 @@ def kills_itself(x: Tensor) -> Tensor:
     return gives(x, lambda gradient: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def gradient_of(context: int, name: str) -> Tensor | None:
-    return autograd.get_gradients(context).get(parameter(name))
+def gradient_there(context: int) -> Tensor | None:
+    return autograd.get_gradients(context).get(PARAMETER)
 
 
 def quiet(size: int) -> bool:
@@ -96,7 +92,7 @@ def an_error_on_another_worker(size: int) -> dict[str, Any]:
         made = rpc.rpc_sync("worker1", through, (rpc.rpc_sync("worker2", raises, (x,)),))
         first = error_of(lambda: autograd.backward(context, [made.sum()], retain_graph=True))
         parts = [rpc.rpc_sync(worker(rank), api.debug_info)["num_current_backward_passes"] for rank in range(size)]
-        after_failure = [rpc.rpc_sync("worker1", gradient_of, (context, "w")), len(autograd.get_gradients(context))]
+        after_failure = [rpc.rpc_sync("worker1", gradient_there, (context,)), len(autograd.get_gradients(context))]
         autograd.backward(context, [made.sum()])
         again = autograd.get_gradients(context)[x]
     return {"error": first, "parts": parts, "after": after_failure, "again": again, "quiet": quiet(size)}
@@ -149,21 +145,21 @@ def a_gradient_that_is_not_sent(size: int) -> tuple[tuple[str, str], list[int]]:
         return found, [rpc.rpc_sync(worker(k), api.debug_info)["num_current_backward_passes"] for k in range(size)]
 
 
-def the_frames_of_a_pass_with_a_hook(mode: Any) -> tuple[tuple[int, int], bool]:
+def the_frames_of_a_pass_with_a_hook() -> tuple[tuple[int, int], bool]:
     """The same, if the other worker has to call a function of the user before its part is over."""
-    rpc.rpc_sync("worker1", hook, ("w", True))
-    found = the_frames_of_a_pass(mode)
-    rpc.rpc_sync("worker1", hook, ("w", False))
+    rpc.rpc_sync("worker1", hook, (True,))
+    found = the_frames_of_a_pass("fast")
+    rpc.rpc_sync("worker1", hook, (False,))
     return found
 
 
 _hooks: list[Any] = []
 
 
-def hook(name: str, is_there: bool) -> None:
-    """Add, or remove, a hook that is called when the gradient of a parameter of this worker has arrived."""
+def hook(is_there: bool) -> None:
+    """Add, or remove, a hook that is called when the gradient of the parameter of this worker has arrived."""
     if is_there:
-        _hooks.append(parameter(name).register_post_accumulate_grad_hook(lambda _: None))  # type: ignore[no-untyped-call]
+        _hooks.append(PARAMETER.register_post_accumulate_grad_hook(lambda _: None))  # type: ignore[no-untyped-call]
     else:
         _hooks.pop().remove()
 

@@ -76,7 +76,7 @@ def test_a_call_costs_one_round_trip_of_gradients_and_one_of_marks(do: Do, mode:
 
 
 def test_a_call_does_not_wait_for_hooks_of_the_other_worker(do: Do) -> None:
-    assert do(tasks.the_frames_of_a_pass_with_a_hook, "fast") == ((2, 2), True)
+    assert do(tasks.the_frames_of_a_pass_with_a_hook) == ((2, 2), True)
 
 
 def test_a_worker_that_dies_in_a_pass_fails_it_and_its_contexts_end(tmp_path: Path) -> None:
