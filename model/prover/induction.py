@@ -69,7 +69,7 @@ ATTEMPTS = (
     Attempt(1.0, True, seed=2),
 )
 # Whether a property follows from the others is decided with little effort, or it is left to the induction.
-FROM_OTHERS = (Attempt(0.06, True, FEW_LAWS | SAME), Attempt(0.06, True, SAME))
+FROM_OTHERS = (Attempt(0.2, True, FEW_LAWS | SAME), Attempt(0.2, True, SAME))
 LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS | SAME, SAME))
 FOLLOWS = "follows"
 
