@@ -74,7 +74,7 @@ def state_machine(
         ),
     }
     # The rule that takes a step exists twice, so most draws take a step and only some try a forbidden one.
-    rules = (_rule("take"), _rule("take"), _rule("refuse"), *_begin_rules(system))
+    rules = (_take_rule(), _take_rule(), _refuse_rule(), *_begin_rules(system))
     body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
     return type(f"{system.name}StateMachine", (_Machine,), body)
 
@@ -92,15 +92,22 @@ def _invariant(system: System, name: str) -> tuple[str, Expr]:
 # impossible rule. So one rule draws the steps, and all rules have one name: `state.step(take='join(1)')`.
 
 
-def _rule(what: str) -> Any:
-    """The rule that takes a step whose guard holds (`take`), or tries a step that the model forbids (`refuse`)."""
+def _take_rule() -> Any:
+    def step(self: _Machine, take: str) -> None:
+        """Take a step of the model whose guard holds."""
+        self._take(take)
 
-    def step(self: _Machine, **drawn: str) -> None:
-        getattr(self, f"_{what}")(drawn[what])
+    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._place.take))
+    return precondition(lambda self: bool(self._place.take))(rule(take=drawn)(step))
 
-    drawn: Any = {what: st.runner().flatmap(lambda self: st.sampled_from(getattr(self._place, what)))}
-    ruled: Any = rule(**drawn)
-    return precondition(lambda self: bool(getattr(self._place, what)))(ruled(step))
+
+def _refuse_rule() -> Any:
+    def step(self: _Machine, refuse: str) -> None:
+        """Try a step that the model forbids."""
+        self._refuse(refuse)
+
+    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._place.refuse))
+    return precondition(lambda self: bool(self._place.refuse))(rule(refuse=drawn)(step))
 
 
 def _begin_rules(system: System) -> Iterator[Any]:

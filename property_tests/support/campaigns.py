@@ -23,8 +23,8 @@ import pytest
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.checker.check import check
-from trystate.model.checker.export import tla
 from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.steps import Printer
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import expressions
 from trystate.model.prover.induction import Prover
@@ -278,7 +278,7 @@ KINDS: tuple[Kind, ...] = (
     Systems("spin", "random systems in Spin", spin_agrees, 2,
             lambda patch: patch.setitem(expressions.BINARY, "lt", operator.le), _no_spin),
     Systems("tlc", "random systems in TLC", tlc_agrees, 2,
-            rewritten(tla._Module._show, "_AND.join(map(show, args))", "show(args[0])"), _no_tlc),
+            rewritten(Printer._show, "map(show, operands)", "map(show, operands[op == 'and' :])"), _no_tlc),
     Proofs(),
     Histories("histories", "clients of our server, disturbed", TCPStoreServer, "trystate"),
     Histories("torch-histories", "torch's clients of torch's server, disturbed", TorchServer, "torch", of_torch=True),
