@@ -324,7 +324,8 @@ class SequenceView(Composite):
         for component in self._components:
             for p in self._places:
                 self._put(p, component, ite(condition, row(p, component), self.read(p, component)))
-        self._put_length(length)
+        # Once too long, it remains so to the end of the step: a pop() after a push() beyond the end hides no error.
+        self._put_length(ite(less(lift(self._declared.length), self.length), self.length, length))
 
     def _lowest(self, component: str) -> Expr:
         slot: Slot = self._state._system.slots[_place(self._name, 0, component)]
@@ -335,8 +336,6 @@ class SequenceView(Composite):
             assign_cell(self._state, _place(self._name, place, component), self._indices, value)
 
     def _put_length(self, value: Expr) -> None:
-        # Once too long, it remains so to the end of the step: a pop() after a push() beyond the end hides no error.
-        value = ite(less(lift(self._declared.length), self.length), self.length, value)
         assign_cell(self._state, f"{self._name}_length", self._indices, value)
 
 

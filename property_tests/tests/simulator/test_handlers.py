@@ -87,7 +87,7 @@ MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
         replaced(DynamicRendezvousHandler, "next_rendezvous", remembering), OURS, 0, "agree_on_master",
     ),
     "a lease that no node looks at": (
-        rewritten(KeepAlive.standing, "self._holder.clock()", "0.0"), OURS, 2, "the_waiting_are_answered",
+        rewritten(KeepAlive.standing, "self._holder.clock()", "0.0"), OURS, 4, "the_waiting_are_answered",
     ),
     "an empty store is a current round": (
         rewritten(
@@ -103,7 +103,7 @@ MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
         OURS, 0, "closing_is_earned",
     ),
     "in a room, a lease that no node looks at": (
-        rewritten(RoomPart.standing, "(self.clock())", "(0.0)"), ROOMS, 2, "the_waiting_are_answered",
+        rewritten(RoomPart.standing, "(self.clock())", "(0.0)"), ROOMS, 4, "the_waiting_are_answered",
     ),
 }  # fmt: skip
 
