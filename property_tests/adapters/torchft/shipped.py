@@ -162,7 +162,7 @@ class Call:
         asleep = 0
         while asleep < 2 and not self.is_done:
             self._thread.join(GLANCE_S)
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ends while its file is read
                 state = Path(f"/proc/self/task/{self._thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
                 asleep = asleep + 1 if state == "S" else 0
 
