@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import datetime
+import functools
 import io
 import pickle
 import pickletools
@@ -26,6 +27,7 @@ from .functions import find, name_of
 from .options import Options, Pickles
 
 PROTOCOL = 5
+REPEATED_BYTES_MAX = 1 << 10
 # None of these types makes a large object from a few bytes, as range or bytes(length) would.
 _HOMES: dict[Any, tuple[str, ...]] = {
     builtins: (
@@ -91,6 +93,11 @@ def _builds(data: bytes) -> bool:
     """
     if pickle.BUILD not in data or not any(name in data for name in NAMES):
         return False
+    return (_has_build if len(data) <= REPEATED_BYTES_MAX else _has_build.__wrapped__)(data)
+
+
+@functools.lru_cache(maxsize=1024)  # the same call has the same pickle, since tensors are not in it
+def _has_build(data: bytes) -> bool:
     return any(op.code == "b" for op, _, _ in pickletools.genops(data))
 
 
