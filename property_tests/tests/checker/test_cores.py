@@ -84,7 +84,8 @@ def test_a_process_that_fails_ends_the_search_and_what_was_found_stays(
 
     monkeypatch.setattr(Step, "run", run)
     with tiny():
-        monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
+        if number == signal.SIGSTOP:  # the others end by themselves, on a busy machine perhaps later
+            monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
         distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
     assert stopped.startswith(said) and 0 < distinct < 1_568
 
