@@ -226,17 +226,17 @@ def test_a_handle_that_a_limit_hides_from_its_owner_keeps_the_value(monkeypatch:
         assert f.KEPT.pop(C)[0].rpc_sync().add() == 2
 
 
-def test_a_reference_may_come_before_what_makes_its_value(three: list[Invocations]) -> None:
+def test_a_reference_may_come_before_what_makes_its_value() -> None:
     """Another worker sends it: frames of two connections arrive in any order."""
-    here, reference = three[B].references, (A, 1 << 40)
-    place = here.owned(reference)
-    assert not place.made.done()
-    assert here.created(Fork(reference, (A, 1 << 41), B), A) is place
-    with pytest.raises(FrameRefused):
-        here.created(Fork(reference, (A, 1 << 42), B), A)
-    place.set(5)
-    assert here.owned(reference).get() == 5
-    here.withdraw([Fork(reference, (A, 1 << 41), B)])
+    with world(2) as calls:  # not `three`: after this, B refuses each smaller number of A whose value it does not have
+        here, reference = calls[B].references, (A, 1 << 40)
+        place = here.owned(reference)
+        assert not place.made.done()
+        assert here.created(Fork(reference, (A, 1 << 41), B), A) is place
+        with pytest.raises(FrameRefused):
+            here.created(Fork(reference, (A, 1 << 42), B), A)
+        place.set(5)
+        assert here.owned(reference).get() == 5
 
 
 def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
