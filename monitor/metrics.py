@@ -39,6 +39,8 @@ def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
         raise UnavailableError(
             f"--metrics needs prometheus-client: pip install 'trystate[metrics]' ({error})"
         ) from None
+    if not port:
+        raise UsageError("--metrics 0: give a port from 1 to 65535, the one that Prometheus reads")
     registry = CollectorRegistry()
     registry.register(Collector(watch))
     try:

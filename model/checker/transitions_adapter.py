@@ -79,20 +79,27 @@ def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.M
         indices: the member of the machine's index, by the name of the index; empty for a machine without an index.
 
     Raises:
-        UsageError: an index is missing, unknown or out of range, or the model needs the name of a trigger.
+        UsageError: an index is missing, unknown or out of range, the model needs the name of a trigger, or two steps
+            have the same trigger.
     """
     _check_indices(machine, indices)
     interpreter = Interpreter(machine.system)
     model = Running(interpreter, machine, indices)
+    steps: dict[str, Instance] = {}
+    for instance in interpreter.kernel.instances:
+        if (other := steps.setdefault(trigger_name(instance), instance)) is not instance:
+            raise UsageError(
+                f"{other.label} and {instance.label} would both be the trigger {trigger_name(instance)!r}: rename one of them"
+            )
     moves: list[TransitionConfig] = [
         {
-            "trigger": trigger_name(instance),
+            "trigger": trigger,
             "source": source,
             "dest": dest,
             "conditions": partial(model._leads, instance, dest),
             "before": partial(model._take, instance),
         }
-        for instance in interpreter.kernel.instances
+        for trigger, instance in steps.items()
         for source, dest in _arcs(machine, instance, indices)
     ]
     return model, _StrictMachine(

@@ -32,7 +32,7 @@ from trystate.search.signals import handled
 
 from ..choosing import natural, positive, whole
 from ..exits import Exit
-from ..outputs import make_folder, try_file
+from ..outputs import make_folder, try_file, writing
 from ..progress import Reporter, shown
 from ..report.results import plural
 
@@ -85,6 +85,8 @@ def simulate(args: argparse.Namespace) -> int:
     chosen = [kinds.kind_named(name) for name in dict.fromkeys(args.kinds)]
     chosen = chosen or [kind for kind in kinds.kinds().values() if not kind.problem()]
     if args.seed is None:
+        if args.on or args.whole or args.log:
+            raise UsageError("--on, --whole and --log are for one case: give its --seed")
         if args.ledger is not None:
             try_file(args.ledger, "--ledger")
             read_ledger(args.ledger)
@@ -129,7 +131,8 @@ def _campaign(args: argparse.Namespace, names: list[str]) -> int:
                 break
     code = _report(book, interrupted.is_set())
     if args.ledger is not None:
-        write_ledger(args.ledger, list(book.entries(f"{datetime.now(UTC):%Y-%m-%d}")))
+        with writing(args.ledger, "--ledger"):
+            write_ledger(args.ledger, list(book.entries(f"{datetime.now(UTC):%Y-%m-%d}")))
     return code
 
 
@@ -183,9 +186,13 @@ def _report(book: Notebook, interrupted: bool) -> int:
                 f"  CANARY: the fault planted at seed {seed} was not reported: this campaign proves nothing of {name}"
             )
         found, silent = found + len(tally.found), silent + len(tally.silent)
+    if book.unkept is not None:
+        print(f"the last numbers are not in {book.folder}: {book.unkept.strerror}: free some space, and run it again")
     if interrupted:
         print("interrupted" + (f": the same command continues from {book.folder}" if book.folder else ""))
-    return Exit.FAILED if found or silent else Exit.INTERRUPTED if interrupted else Exit.OK
+    if found or silent:
+        return Exit.FAILED
+    return Exit.INTERRUPTED if interrupted else Exit.INCOMPLETE if book.unkept is not None else Exit.OK
 
 
 @contextlib.contextmanager

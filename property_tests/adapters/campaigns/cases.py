@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from trystate.model.errors import UsageError
+
 CANARY_TRIES = 40  # seeds that a planted fault may need: it need not show in every case
 CONFIDENCE = 0.95
 ENDS = "ends without"  # begins the name of an exception that no case expects
@@ -53,6 +55,8 @@ class Kind(ABC):
 
     def lines(self, seed: int, nodes: int | None = None, **how: bool | str) -> list[str]:
         """The case in words: of one that fails, the smallest that fails in the same way."""
+        if how.get("on"):
+            raise UsageError(f"--on {how['on']}: a case of kind {self.name} is not made smaller for one property")
         (done,) = self.each(range(seed, seed + 1), nodes)
         return [f"violated: {done.fails}: {done.seen}" if done.fails else f"{HELD}: {done.steps:,} steps"]
 

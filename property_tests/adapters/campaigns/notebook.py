@@ -50,6 +50,7 @@ class Notebook:
         self.commit, self.folder, self._of = commit, folder, f"{commit}{f', {nodes} nodes' if nodes else ''}"
         self._campaign = f"{self._of}, torch {compared_as()}"
         self._kept: dict[str, Any] = {}
+        self.unkept: OSError | None = None  # why the last piece is not in the folder
         if folder is not None:
             self._kept = _read(folder / NAME, {})
         self.chapters = {
@@ -63,19 +64,26 @@ class Notebook:
         return {kind: chapter.done for kind, chapter in self.chapters.items()}
 
     def add(self, piece: Piece, tally: Tally) -> None:
-        """Add a piece that is done; the file is whole at each moment."""
+        """Add a piece that is done; the file is whole at each moment.
+
+        If the disk is full, the campaign continues in memory: the next piece writes all numbers again.
+        """
         self.chapters.setdefault(piece.kind, Chapter()).add(piece.seeds, tally)
-        if self.folder is not None:
-            self._kept[self._campaign] = {
-                k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()
-            }
-            path = self.folder / f"{NAME}.new"
-            path.write_text(json.dumps(self._kept), encoding="utf-8")
-            os.replace(path, self.folder / NAME)
-            for one in tally.found:
-                lines = [f"commit {self.commit}", *one["lines"]]
-                kept = self.folder / f"{piece.kind}-{one['seed']}.txt"
-                kept.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        try:
+            if self.folder is not None:
+                self._keep(self.folder, piece.kind, tally)
+            self.unkept = None
+        except OSError as error:
+            self.unkept = error
+
+    def _keep(self, folder: Path, kind: str, tally: Tally) -> None:
+        self._kept[self._campaign] = {k: {"done": c.done, "tally": c.tally.data()} for k, c in self.chapters.items()}
+        path = folder / f"{NAME}.new"
+        path.write_text(json.dumps(self._kept), encoding="utf-8")
+        os.replace(path, folder / NAME)
+        for one in tally.found:
+            lines = [f"commit {self.commit}", *one["lines"]]
+            (folder / f"{kind}-{one['seed']}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def entries(self, date: str) -> Iterator[dict[str, Any]]:
         """An entry of a ledger for each kind."""
@@ -96,7 +104,7 @@ def write_ledger(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     kept = read_ledger(path)
 
     def of(one: Mapping[str, Any]) -> tuple[Any, ...]:
-        return one["kind"], one["commit"], one["torch"], one["done"][0][0]
+        return one["kind"], one["commit"], one.get("torch"), one["done"][0][0]  # mutants have no torch
 
     kept = [
         one for one in kept if not any(of(one) == of(other) and one["seeds"] <= other["seeds"] for other in entries)
@@ -110,7 +118,7 @@ def write_ledger(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 def read_ledger(path: Path) -> list[dict[str, Any]]:
     """The entries of a ledger; none if the file does not exist. Raises UsageError."""
     found: list[dict[str, Any]] = _read(path, [])
-    if not all(isinstance(one, dict) and {"kind", "commit", "torch", "done", "seeds"} <= one.keys() for one in found):
+    if not all(isinstance(one, dict) and {"kind", "commit", "done", "seeds"} <= one.keys() for one in found):
         raise UsageError(f"{path} has entries that are not of campaigns: give another name")
     return found
 

@@ -18,6 +18,7 @@ from torch.distributed.elastic.rendezvous import RendezvousInfo
 
 from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.model.errors import UsageError
 
 from ..rooms.worlds import ROOMS as MEMBERS
 from ..simulator import swarm
@@ -78,13 +79,15 @@ class Simulated(Kind):
     def lines(self, seed: int, nodes: int | None = None, **how: Any) -> list[str]:
         """The run in words; `on`: the smallest run that violates this property; `whole`: not made smaller."""
         on = str(how.get("on") or "")
-        done = self.drawn(seed, nodes, bool(on))
+        done = self.drawn(seed, nodes, on)
+        if on and on not in done.violations:
+            raise UsageError(f"--on {on}: seed {seed} violates {', '.join(done.violations) or 'no property'}")
         if done.fails and not how.get("whole"):
             done = swarm.shrink(done, on)
         return told(done, nodes, self.name, log=bool(how.get("log")))
 
-    def drawn(self, seed: int, nodes: int | None, on: bool) -> Run:
-        return swarm.run(self.subject.draw(seed, nodes), self.subject, on=on)
+    def drawn(self, seed: int, nodes: int | None, on: str) -> Run:
+        return swarm.run(self.subject.draw(seed, nodes), self.subject, on=bool(on))
 
 
 class Torch(Simulated):
@@ -100,10 +103,10 @@ class Torch(Simulated):
         )
         return replace(done, settled_seconds=0.0, shown=(named(theirs),) if theirs.fails else ())
 
-    def drawn(self, seed: int, nodes: int | None, on: bool) -> Run:
-        """The run of ours that fails, else torch's."""
-        runs = [swarm.run(usual(seed, nodes), subject, on=on) for subject in (OURS, ROOMS, TORCH)]
-        return next((one for one in runs if one.fails), runs[-1])
+    def drawn(self, seed: int, nodes: int | None, on: str) -> Run:
+        """The run of ours that fails, or violates `on`, else torch's."""
+        runs = [swarm.run(usual(seed, nodes), subject, on=bool(on)) for subject in (OURS, ROOMS, TORCH)]
+        return next((one for one in runs if one.fails and on in ("", *one.violations)), runs[-1])
 
 
 def named(failed: Run) -> str:

@@ -152,3 +152,9 @@ def test_a_trigger_cannot_take_a_name_that_the_model_needs() -> None:
     text = "@transition()\ndef trigger(self, s): 'It crashes.'; s.down = True"
     with pytest.raises(UsageError, match="a transition called 'trigger' cannot be a trigger"):
         to_transitions(declared(text, TwoPhaseCommit)().machines["manager"], rm=0)
+
+
+def test_a_trigger_is_of_one_step() -> None:
+    text = "@transition()\ndef prepare_1(self, s): 'It crashes.'; s.down = True"
+    with pytest.raises(UsageError, match=r"prepare\(1\) .*would both be the trigger 'prepare_1'"):
+        to_transitions(declared(text, TwoPhaseCommit)().machines["manager"], rm=0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,6 +15,7 @@ import pytest
 from trystate import registry
 from trystate.property_tests.adapters.campaigns.cases import Tally
 from trystate.property_tests.adapters.campaigns.kinds import MISSING, kinds
+from trystate.property_tests.adapters.campaigns.notebook import read_ledger, write_ledger
 from trystate.property_tests.adapters.campaigns.simulated import FINDINGS
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -29,14 +30,20 @@ def texts() -> dict[str, Any]:
 
 def entries(mutants: bool = False) -> list[dict[str, Any]]:
     """The entries of campaigns, or of samples of mutants."""
-    found = json.loads((DOCS / "ledger.json").read_text(encoding="utf-8"))
-    return [entry for entry in found if ("mutants" in entry) is mutants]
+    return [entry for entry in read_ledger(DOCS / "ledger.json") if ("mutants" in entry) is mutants]
 
 
 def test_the_page_is_made_from_its_files() -> None:
     argv = [sys.executable, str(DOCS / "ledger.py"), "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"run python docs/ledger.py: {done.stdout}{done.stderr}"
+
+
+def test_a_campaign_can_add_to_it(tmp_path: Path) -> None:
+    ledger = shutil.copy(DOCS / "ledger.json", tmp_path / "ledger.json")
+    before, (first, *_) = read_ledger(ledger), entries()
+    write_ledger(ledger, [first | {"commit": "another"}])
+    assert read_ledger(ledger) == [*before, first | {"commit": "another"}]
 
 
 def test_an_entry_is_of_a_kind_and_its_sums_are_right() -> None:

@@ -362,6 +362,8 @@ def test_a_port_that_is_taken_and_a_package_that_is_missing_are_errors(monkeypat
     pytest.importorskip("prometheus_client")
     with TCPStoreServer() as server, pytest.raises(UsageError, match="choose another port"):
         metrics.serve(Watch("job", "here"), server.port)
+    with pytest.raises(UsageError, match="--metrics 0: give a port from 1 to 65535"):  # the free port would be unknown
+        metrics.serve(Watch("job", "here"), 0)
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     with pytest.raises(UnavailableError, match=r"trystate\[metrics\]"):
         metrics.serve(Watch("job", "here"), 0)

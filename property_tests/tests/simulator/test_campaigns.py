@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 import signal
@@ -195,6 +196,9 @@ def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
     assert entry["found"] == [
         {"property": "holds", "seed": 13}, {"property": "ends without ZeroDivisionError", "seed": 27},
     ]  # fmt: skip
+    with mock.patch("os.replace", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+        assert command([*argv[:-3], "--seeds", "41"]) == Exit.FAILED
+    assert "the last numbers are not in" in capsys.readouterr().out
     for wrong, why in (("{}", "is not a file that trystate simulate has written"), ("[1]", "are not of campaigns")):
         ledger.write_text(wrong)
         with mock.patch.object(Steady, "case") as taken:
@@ -205,7 +209,7 @@ def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
     assert "is in use by another search" in capsys.readouterr().err
     with mock.patch.object(Steady, "case", autospec=True, side_effect=Steady.case) as taken:
         command([*argv[:-3], "--seconds", "0.01"])
-    assert min(seed for _, seed, *_ in (call.args for call in taken.call_args_list)) == 40
+    assert min(seed for _, seed, *_ in (call.args for call in taken.call_args_list)) == 40  # 40 was not kept
 
 
 def test_a_failure_of_ours_in_torchs_schedule_is_shown_again() -> None:
@@ -215,6 +219,22 @@ def test_a_failure_of_ours_in_torchs_schedule_is_shown_again() -> None:
         lines = kind.lines(10)
     assert done.seen.startswith("ours: ") and any(line.startswith("violated: agree_on_world") for line in lines)
     assert lines[-1] == "again: trystate simulate torch --seed 10"
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        ("ours --seed 3 --on agree_on_word", "--on agree_on_word: seed 3 violates no property"),
+        ("torch --seed 3 --on agree_on_word", "--on agree_on_word: seed 3 violates "),
+        ("agents --seed 3 --on agree_on_world", "a case of kind agents is not made smaller for one property"),
+        ("ours --seeds 1 --on agree_on_world", "give its --seed"),
+    ],
+)
+def test_a_property_that_a_case_does_not_violate_is_refused(
+    argv: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["simulate", *argv.split()]) == Exit.USAGE
+    assert why in capsys.readouterr().err
 
 
 def test_ranges_of_seeds_are_joined_and_the_bound_is_exact() -> None:
