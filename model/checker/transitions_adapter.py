@@ -87,9 +87,10 @@ def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.M
     model = Running(interpreter, machine, indices)
     steps: dict[str, Instance] = {}
     for instance in interpreter.kernel.instances:
-        if (other := steps.setdefault(trigger_name(instance), instance)) is not instance:
+        name = trigger_name(instance)
+        if (other := steps.setdefault(name, instance)) is not instance:
             raise UsageError(
-                f"{other.label} and {instance.label} would both be the trigger {trigger_name(instance)!r}: rename one of them"
+                f"{other.label} and {instance.label} would both be the trigger {name!r}: rename one of them"
             )
     moves: list[TransitionConfig] = [
         {
