@@ -101,6 +101,9 @@ class CountingStore(dist.Store):
         with self._changed:
             return len(self._values.keys() | self._counters.keys())
 
+    # C++ looks these two up under its own names.
+    deleteKey, getNumKeys = delete_key, num_keys
+
     def clone(self) -> CountingStore:
         return self
 

@@ -6,6 +6,7 @@ computes the result first, so only a call that must time out gets a short timeou
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -40,6 +41,31 @@ class SequenceConformance(Suite):
 
     def test_operations_one_after_the_other_do_what_the_reference_does(self) -> None:
         run_state_machine_as_test(store_machine(self), settings=machine_settings())
+
+    def test_torch_can_call_the_store_under_a_prefix(self) -> None:
+        """`init_process_group` puts each store under torch's PrefixStore, which calls it from C++."""
+        from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+        with self.opened(1) as (store,):
+            if not isinstance(store, Store):
+                raise unittest.SkipTest("this store is not a torch.distributed.Store")
+            prefixed: Any = PrefixStore("p", store)
+            several: list[bytes] = []
+            try:
+                prefixed.set("k", b"1")
+                prefixed.wait(["k"])
+                prefixed.wait(["k"], AMPLE)
+                found = [prefixed.get("k"), prefixed.add("k", 2), prefixed.compare_set("k", b"3", b"4")]
+                if prefixed.has_extended_api():
+                    prefixed.append("k", b"5")
+                    prefixed.multi_set(["l"], [b"6"])
+                    several = prefixed.multi_get(["k", "l"])
+                found += [prefixed.check(["k"]), prefixed.num_keys() > 0, prefixed.delete_key("k")]
+            except RuntimeError as error:
+                why = "C++ cannot call the store: for delete_key and num_keys it needs deleteKey and getNumKeys"
+                raise Disagreement(f"{why}: {error}") from error
+            self.claim(found == [b"1", 3, b"4", True, True, True] and several in ([], [b"45", b"6"]),
+                       "torch reads under a prefix what it wrote there")  # fmt: skip
 
 
 def shortest_failure(suite: Suite) -> tuple[str, list[str]]:

@@ -40,7 +40,7 @@ def test_the_page_is_made_from_its_files() -> None:
 
 
 def test_a_campaign_can_add_to_it(tmp_path: Path) -> None:
-    ledger = shutil.copy(DOCS / "ledger.json", tmp_path / "ledger.json")
+    ledger = Path(shutil.copy(DOCS / "ledger.json", tmp_path))
     before, (first, *_) = read_ledger(ledger), entries()
     write_ledger(ledger, [first | {"commit": "another"}])
     assert read_ledger(ledger) == [*before, first | {"commit": "another"}]

@@ -186,6 +186,9 @@ class Hasty(ours.HashStore):
     def num_keys(self) -> Any:
         return float(super().num_keys())
 
+    def deleteKey(self, key: str) -> bool:
+        return not self.delete_key(key)
+
     def clone(self) -> Hasty:
         return self
 
@@ -197,7 +200,7 @@ IN_SEQUENCE = "test_operations_one_after_the_other_do_what_the_reference_does"
     ("test_no_add_is_lost_and_each_sum_is_returned_once", "add"),
     ("test_no_two_compare_sets_succeed_on_the_same_value", "compare_set"),
     ("test_get_never_returns_what_nobody_set", "get"), ("test_a_multi_set_is_seen_as_one", "multi_get"),
-    (IN_SEQUENCE, "wait"), (IN_SEQUENCE, "num_keys"),
+    (IN_SEQUENCE, "wait"), (IN_SEQUENCE, "num_keys"), ("test_torch_can_call_the_store_under_a_prefix", "deleteKey"),
 ])  # fmt: skip
 def test_a_wrong_store_in_python_fails_the_suite(claim: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = {name: getattr(ours.HashStore, name) for name in vars(Hasty) if name not in (wrong, "clone")}
