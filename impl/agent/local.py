@@ -214,8 +214,10 @@ class ElasticAgent(LocalElasticAgent):
                 raise self._signals.error()
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
-                # A killed worker that is stuck in the kernel keeps this node out of the next round.
-                return Order.LEAVE if order is not Order.END and self._are_stuck() else order
+                # A killed worker that is stuck in the kernel keeps this node out of the next round. A final failure has
+                # no next round: the node ends the job, else the others would restart for nothing.
+                stuck = order is not Order.END and self._are_stuck()
+                return Order.LEAVE if stuck and order is not Order.FAIL else order
             if self._result.state is WorkerState.SUCCEEDED:
                 self._say(teller, view.standing)
             with self._signals.interrupt():

@@ -398,6 +398,11 @@ def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypat
     wedged.max_restarts = 3
     with pytest.raises(WorkersLost, match="or cannot be killed: it leaves, and the others continue"):
         launch(wedged, "false", [])
+    with handler("wedged") as made:
+        spec = WorkerSpec("r", 1, made, entrypoint="false", max_restarts=3)
+        agent = ElasticAgent(spec, DefaultLogsSpecs(), start_method="spawn", no_restart_codes=(1,))
+        assert agent.run().is_failed()  # after this code no node starts workers
+        assert agent.verdict is not None and agent.verdict.verdict == "failed"
 
 
 def test_a_configuration_for_another_rendezvous_is_refused() -> None:
@@ -407,9 +412,9 @@ def test_a_configuration_for_another_rendezvous_is_refused() -> None:
         launch(other, square, [3])
 
 
-def handler(**counted: int) -> DynamicRendezvousHandler:
+def handler(job: str = "j", **counted: int) -> DynamicRendezvousHandler:
     return DynamicRendezvousHandler.of(
-        RendezvousParameters("trystate", "refused", "j", 1, 1, "127.0.0.1", store_type="memory", **counted)
+        RendezvousParameters("trystate", "refused", job, 1, 1, "127.0.0.1", store_type="memory", **counted)
     )
 
 
