@@ -16,7 +16,7 @@ from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import meeting_place
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.endpoint import Endpoint, meet
+from trystate.impl.rendezvous.endpoint import Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
@@ -210,6 +210,20 @@ def test_a_local_addr_that_no_node_can_reach_is_refused_before_the_join(given: s
     with pytest.raises(RendezvousSettingsError, match="--local-addr: ") as raised:
         Options.of(RendezvousParameters("trystate", "host:1", "job", 1, 2, given))
     assert said in str(raised.value)
+
+
+def test_a_name_of_several_machines_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """The nodes of a cluster may have one name together, as behind a service of Kubernetes without an address."""
+    addresses, asked = ["127.0.0.1"], socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *more, **options: [x for a in addresses for x in asked(a, *more, **options)]
+    )
+    with caplog.at_level("INFO"):
+        assert is_here("workers") and not caplog.text
+        addresses.append("192.0.2.7")
+        assert is_here("workers") and "this machine and others: 192.0.2.7. Each" in caplog.text
+        addresses.pop(0)
+        assert not is_here("workers")
 
 
 def test_a_name_that_means_the_loopback_here_is_what_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
