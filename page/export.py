@@ -267,7 +267,12 @@ def _finite(system: System) -> Json:
     """The values of each sort, other than an index, that a field or a step is per."""
     params = [p for t in system.transitions for p in t.params] + [v for p in system.properties for v in p.params]
     sorts = dict.fromkeys((*(d for slot in system.slots.values() for d in slot.dims), *(p.sort for p in params)))
-    found = {dimension(sort): [sort.show(k) for k in range(sort.size)] for sort in sorts if sort.kind != "index"}
+    found: dict[str, list[str]] = {}
+    for sort in sorts:
+        if sort.kind != "index":
+            values = [sort.show(k) for k in range(sort.size)]
+            if found.setdefault(dimension(sort), values) != values:
+                raise UsageError(f"{system.label} has two enums {dimension(sort)}, and a page one: rename one of them")
     return {"finite": found} if found else {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ def test_a_walk_that_cannot_be_is_refused(walk: Any, why: str) -> None:
     shown = Shown("example", "test", choices(Steady, {})[0], **{"steps": [], **walk})
     with pytest.raises(UsageError, match=why):
         export(Contents("test", shown=[shown]))
+
+
+def test_two_enums_with_one_name_are_refused() -> None:
+    short, long = (enum.Enum("Kind", names) for names in ("A B", "A B C"))
+
+    class Twice(System):
+        "Two enums."
+        first = flag(per=short)
+        second = flag(per=long)
+
+    with pytest.raises(UsageError, match="has two enums Kind, and a page one: rename one of them"):
+        export(Contents("test", choices=[Choice(Twice, "twice", None, {}, {})]))
 
 
 def test_without_graphviz_there_are_no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
