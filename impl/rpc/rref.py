@@ -98,13 +98,13 @@ class RRef(Generic[T]):
     def get_type(self, timeout: float | None = None, *, blocking: bool = True) -> Any:
         """The type of the value, as soon as the value is made; with `blocking=False` a future of the type.
 
-        A handle sends its owner one request, and keeps the answer. Raises like `to_here()`.
+        A handle sends its owner one request, and keeps the answer unless it is an error. Raises like `to_here()`.
         """
         if isinstance(self._ref, Owned):
             return type(self._value(timeout)) if blocking else self._ref.made.then(lambda _: type(self._value(None)))
         if self._ref.failed is not None:
             raise remote_errors.fresh(self._ref.failed)
-        if self._type is None:
+        if self._type is None or _has_failed(self._type):
             self._type = self._calls.begin(self._ref.owner, TYPE, self._ref.reference, None, timeout, keep=self._ref)
         return self._type.wait() if blocking else self._type
 
@@ -183,3 +183,12 @@ class Proxy:
             return self._how(where, INVOKE, (*rref.id, method, args, kwargs), None, self._timeout)
 
         return call
+
+
+def _has_failed(future: Future[Any]) -> bool:
+    try:
+        if future.done():
+            future.value()
+    except Exception:
+        return True
+    return False

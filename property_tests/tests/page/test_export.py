@@ -115,6 +115,7 @@ def test_two_enums_with_one_name_are_refused() -> None:
 
     class Twice(System):
         "Two enums."
+
         first = flag(per=short)
         second = flag(per=long)
 

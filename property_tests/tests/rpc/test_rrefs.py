@@ -79,7 +79,7 @@ def test_a_value_stays_where_it_is_made_and_its_methods_run_there(three: list[In
     assert eventually(lambda: three[B].references.counts()["owned"] == 1)  # the value of `remote().add` was deleted
 
 
-def test_the_type_of_a_value_is_asked_for_once(three: list[Invocations]) -> None:
+def test_the_type_of_a_value_is_requested_once(three: list[Invocations]) -> None:
     rref = three[A].remote(B, f.add, (torch.ones(2), torch.ones(2)), None, None)
     any_type = Options(timeout=PATIENCE_SECONDS, pickles=Pickles.ANY)
     with pytest.raises(NotAllowed, match=r"is not sent: give Options\(allowed="):  # a type is sent like any other value
@@ -87,6 +87,11 @@ def test_the_type_of_a_value_is_asked_for_once(three: list[Invocations]) -> None
     with world(2, any_type) as calls:
         rref = calls[A].remote(B, f.Counter, (1,), None, None)
         assert rref.get_type() is f.Counter and rref.get_type(blocking=False) is rref.get_type(blocking=False)
+        with f.closed_gate():
+            late = calls[A].remote(B, f.wait_for_gate, (), None, None)
+            with pytest.raises(RpcTimeout):
+                late.get_type(0.05)
+        assert late.get_type() is bool  # an error is not kept
 
 
 def test_a_future_says_when_the_owner_has_taken_in_the_call(three: list[Invocations]) -> None:
