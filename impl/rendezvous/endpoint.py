@@ -182,8 +182,8 @@ def is_here(host: str) -> bool:
     here = {address[0] for family, _, _, _, address in found if _bindable(family, address)}
     others = {str(address[0]) for *_, address in found} - here
     if here and others:
-        say(f"the name {host!r} has an address of this machine and others: {', '.join(sorted(others))}. Each machine "
-            "with one of them serves a store of its own: give all nodes a name of one machine")  # fmt: skip
+        say(f"the name {host!r} has an address of this machine and others: {', '.join(sorted(others))}. Each "
+            "machine with one of them serves another store: give all nodes a name of one machine")  # fmt: skip
     return bool(here)
 
 

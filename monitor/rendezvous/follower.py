@@ -142,7 +142,7 @@ class Follower(Possibilities):
                 self._gone(node)
             return
         self._awake(node)
-        if line.what == "read":
+        if line.what in ("read", "room", "notice"):  # the answer of a room has its state, and so has a notice
             self._reads(node)
         elif line.what == "wait":
             missing = tuple(key for key in line.fields["missing"] if isinstance(key, str))[:100]
@@ -221,6 +221,8 @@ class Follower(Possibilities):
         elif peer is None and closes_alone(previous, snapshot):
             self.judge.note(f"{snapshot.closed}: by an operator, who is not a node")
             self._adopt(snapshot)
+        elif peer is None and self._dropped(previous, snapshot):
+            pass
         elif peer is None:
             self._unexplained("the writer is not one of the nodes that the state lists")
             self._adopt(snapshot)
@@ -263,6 +265,23 @@ class Follower(Possibilities):
             return
         self._unexplained("an operator marks a node, and writes what no step writes")
         self._adopt(snapshot, guess=True)
+
+    def _dropped(self, previous: Snapshot, snapshot: Snapshot) -> bool:
+        """Explain a write in which a room drops silent nodes because a newcomer has connected.
+
+        The JOIN of the newcomer lists it later. Its name is not known yet: it is a node for this step only.
+        """
+        count = len(self.roster.peers)
+        if not snapshot.writer or not len(snapshot.members) < len(previous.members) or count >= NODES_MAX:
+            return False
+        place = self.roster.add(NodeName(b"\xff" + snapshot.writer.encode(), "a newcomer", snapshot.writer))
+        self.insert(place)
+        before = dict(self.states)
+        if not (explained := self._explains(self.roster.peers[place], previous, snapshot, before)):
+            self.states = before
+        self.roster.drop([place])
+        self.rearrange(self.stepper, [*range(place), *range(place + 1, count + 1)])
+        return explained
 
     # ---- what a write can be
 

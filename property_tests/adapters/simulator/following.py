@@ -7,16 +7,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from trystate.impl.rendezvous.encoding import encode
+from trystate.impl.rendezvous.rooms.room import Room
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
 
-from .handlers import OUR_SIDE, OURS, Handlers
+from .agents import RUN_ID
+from .handlers import OUR_SIDE, OURS, ROOMS, ROOMS_SIDE, Handlers
+from .machines import Machine
 from .moments import Time
+from .rooms import Opened, RoomServer
 from .servers import Answer, Reply, Server
 from .swarm import Run, run
 from .threads import Process
+
+ROOM = f"trystate/{RUN_ID}/state"
 
 
 class Recorder(Server):
@@ -56,16 +63,58 @@ class Recorder(Server):
         return found
 
     def _note(self, who: Process, what: str, **fields: Any) -> None:
-        at, connection = self.time.now, self._connections[who]
-        fields = {"op": what, "t": at, "c": connection, **fields}
-        self._record.append(Line("simulated", len(self._record) + 1, what, at, connection, fields))
+        _append(self._record, what, self.time.now, self._connections[who], fields)
 
 
-def recorded(seed: int, nodes: int | None = None) -> tuple[Run, list[Line]]:
+class RoomRecorder(RoomServer):
+    """A server that records the requests, changes and notices of its room."""
+
+    def __init__(self, record: list[Line], time: Time, host: Machine | None = None) -> None:
+        super().__init__(time, host)
+        self.room = Room(lambda: "life", self._changed)
+        self._record = record
+        self._connections: dict[Opened | None, int] = {None: 0}  # a change in a tick has no connection
+        self._who: Opened | None = None  # the sender of the request that is carried out
+
+    def hears(self, peer: Opened, data: bytes) -> None:
+        if self.busy_until <= self.time.now and not peer.over:
+            self._who = peer
+            self._connections.setdefault(peer, len(self._connections))
+            self._note(peer, "room", key=ROOM)
+        super().hears(peer, data)
+        self._who = None
+
+    def gone(self, peer: Opened) -> None:
+        super().gone(peer)
+        if peer in self._connections:
+            self._note(peer, "close")
+
+    def _settles(self) -> None:
+        for peer, _ in self.room.notices:
+            self._note(peer, "notice", key=ROOM)
+        super()._settles()
+
+    def _changed(self, record: bytes) -> None:
+        if (state := self.room.state) is not None and state.version:  # a new room has version 0
+            value, v = encode(state).decode("latin-1"), state.version
+            self._note(self._who, "write", key=ROOM, value=value, v=v, **{"from": v - 1})
+
+    def _note(self, who: Opened | None, what: str, **fields: Any) -> None:
+        _append(self._record, what, self.time.now, self._connections[who], fields)
+
+
+def _append(record: list[Line], what: str, at: float, connection: int, fields: dict[str, Any]) -> None:
+    fields = {"op": what, "t": at, "c": connection, **fields}
+    record.append(Line("simulated", len(record) + 1, what, at, connection, fields))
+
+
+def recorded(seed: int, nodes: int | None = None, *, room: bool = False) -> tuple[Run, list[Line]]:
     """A run of our handlers, and its record, without the ends of the processes that outlive it."""
     record: list[Line] = []
-    side = replace(OUR_SIDE, server=partial(Recorder, record))
-    done = run(OURS.draw(seed, nodes), replace(OURS, world=partial(Handlers, side)))
+    server: Any = RoomRecorder if room else Recorder
+    subject, side = (ROOMS, ROOMS_SIDE) if room else (OURS, OUR_SIDE)
+    world = partial(Handlers, replace(side, server=partial(server, record)))
+    done = run(subject.draw(seed, nodes), replace(subject, world=world))
     return done, [line for line in record if line.time < done.seconds]
 
 

@@ -97,6 +97,9 @@ class RoomServer(Server):
                 peer.sends(Message(Status.REFUSED, str(why).encode()))
             self._settles()
 
+    def gone(self, peer: Opened) -> None:
+        self.room.gone(peer)
+
     def _settles(self) -> None:
         room = self.room
         for peer, notice in room.notices:
@@ -175,7 +178,7 @@ class Opened(Readable):
 
     def _ended(self, server: RoomServer) -> None:
         self.over = True
-        server.room.gone(self)
+        server.gone(self)
 
     def _carried(self, ask: Callable[[Any], None]) -> None:
         network: Network = self._network

@@ -17,6 +17,7 @@ from trystate.impl.rendezvous import operators
 from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.observer import Observer
+from trystate.impl.rendezvous.rooms.room import Room
 from trystate.impl.rendezvous.state import Closed
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
 from trystate.monitor.rendezvous.follower import Follower
@@ -38,6 +39,9 @@ NAMED = {
     "torch-R14": {"departures_are_noticed": "R14"},
 }
 SEEDS = 2_000 if NIGHTLY else 3
+# In three, a room drops silent nodes because a newcomer has connected. In the last, a member closes the rendezvous
+# after others have replaced its round; a notice has shown it the complete round.
+IN_ROOMS = range(800) if NIGHTLY else (5, 11, 51, 657)
 LEAVES = (64, 68)  # seeds in which a member leaves and no restart is left: one write removes the member and closes
 
 
@@ -281,6 +285,18 @@ def test_a_member_that_closes_as_it_leaves_had_no_restart_left() -> None:
             roomy = replace(state, settings=replace(state.settings, max_restarts=99))
             cast("Fields", line.fields)["value"] = encode(roomy).decode("latin-1")
     assert "unexplained" in {p.kind for p in followed(lines).problems}
+
+
+@pytest.mark.parametrize("seed", IN_ROOMS)
+def test_a_room_is_followed_without_the_reads_of_its_nodes(seed: int) -> None:
+    done, record = recorded(seed, room=True)
+    assert not done.fails and not harm(followed(record))
+
+
+def test_a_room_that_drops_a_node_before_its_window_is_over_is_noticed() -> None:
+    with mutant(rewritten(Room._beats, "t.settings.expiry_seconds", "t.settings.keep_alive_interval / 2")):
+        _, record = recorded(8, room=True)
+    assert "unexplained" in {p.kind for p in followed(record).problems}
 
 
 def test_an_operator_may_close_a_rendezvous_and_drain_a_node() -> None:
