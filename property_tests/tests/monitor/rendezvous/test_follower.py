@@ -39,8 +39,8 @@ NAMED = {
     "torch-R14": {"departures_are_noticed": "R14"},
 }
 SEEDS = 2_000 if NIGHTLY else 3
-# In three, a room drops silent nodes because a newcomer has connected. In the last, a member closes the rendezvous
-# after others have replaced its round; a notice has shown it the complete round.
+# A room drops silent nodes because a newcomer has connected. With 657, a member whose round was replaced closes the
+# rendezvous: only a notice has shown it the complete round.
 IN_ROOMS = range(800) if NIGHTLY else (5, 11, 51, 657)
 LEAVES = (64, 68)  # seeds in which a member leaves and no restart is left: one write removes the member and closes
 
