@@ -87,12 +87,15 @@ def run(args: argparse.Namespace) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    from trystate.impl.agent.signals import Signals
     from trystate.impl.rendezvous.event_file import begin
     from trystate.impl.rendezvous.events import log_to_stderr
 
     job = configured(args.argv)
     begin()
     log_to_stderr()
+    early = Signals("", job.ours["signals_to_forward"])  # the agent waits for the endpoint, and has no workers yet
+    early.install()
     try:
         with _numbers(job):
             # Like torchrun, write the first failure to TORCHELASTIC_ERROR_FILE.
@@ -107,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
         print(*map(visible, lines), sep="\n", file=sys.stderr)
     else:
         return Exit.OK
+    finally:
+        early.restore()
     return Exit.FAILED
 
 

@@ -224,6 +224,18 @@ def test_a_signal_that_is_forwarded_reaches_the_workers_and_ends_nothing(tmp_pat
     assert filtered.read_text() == "[default0]:loss 0.5 after [10]\n"
 
 
+def test_a_signal_that_is_forwarded_does_not_end_an_agent_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
+    try:
+        monkeypatch.setattr("trystate.commands.run._launch", lambda job: signal.raise_signal(signal.SIGUSR1))
+        assert main(["run", "--signals-to-forward=SIGUSR1", "--no-python", "true"]) == Exit.OK and not got
+        signal.raise_signal(signal.SIGUSR1)
+        assert got == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_worker_sees_what_it_sees_under_torchrun(tmp_path: Path) -> None:
     """Variables, descriptors, signals and log files."""
     script = """
