@@ -87,10 +87,11 @@ def _writer(fd: int) -> Callable[[str], object]:
     """A function that appends a line; it is called in a thread, and may raise."""
 
     def write(line: str) -> None:
-        size, data = os.fstat(fd).st_size, line.encode() + b"\n"
-        # A sentence of the log's own is not an event. A full disk takes a part of a line, which is taken back.
-        if size < FILE_BYTES_MAX and line.startswith("{") and os.write(fd, data) < len(data):
-            os.ftruncate(fd, size)
+        if os.fstat(fd).st_size >= FILE_BYTES_MAX or not line.startswith("{"):  # a sentence of the log itself
+            return
+        data = line.encode() + b"\n"
+        if (written := os.write(fd, data)) < len(data):  # a full disk takes a part of a line, which is taken back
+            os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR) - written)
 
     return write
 

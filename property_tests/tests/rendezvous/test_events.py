@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -307,6 +308,23 @@ def test_a_file_that_cannot_be_written_is_said_and_the_job_goes_on(
     with pytest.raises(UsageError, match="TRYSTATE_RECORD="):
         event_file.begin()
     assert not event_file.recording()
+
+
+def test_a_part_of_a_line_is_taken_back_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two agents of a machine may have one file: the line of the other one remains."""
+    path = tmp_path / "events"
+    fds = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for _ in range(2)]
+    real = os.write
+
+    def short(fd: int, data: bytes) -> int:
+        real(fds[1], b'{"of": "another agent"}\n')
+        return real(fd, data[:3])
+
+    monkeypatch.setattr(os, "write", short)
+    event_file._writer(fds[0])('{"event": "joined"}')
+    assert path.read_text() == '{"of": "another agent"}\n'
+    for fd in fds:
+        os.close(fd)
 
 
 # ---- a join and a round are spans; a missing or broken API does no harm
