@@ -56,8 +56,8 @@ def _share(tally: Tally) -> str:
 
 
 def _totals(entries: list[dict[str, Any]]) -> str:
-    text = "## Totals\n\n*Violated* does not count the known findings of torch. *Faults* counts those of the schedules: a "
-    text += "fault has no effect on a node that has ended.\n\n"
+    text = "## Totals\n\n*Violated* does not count the known findings of torch. "
+    text += "*Faults* counts those of the schedules: a fault has no effect on a node that has ended.\n\n"
     text += row("kind", "seeds", "steps", "faults", "time of a core", "at rest after", "violated", "at most", "planted")
     text += row("---", *["--:"] * 4, "---", "--:", "--:", "--:")
     for name, kind in kinds().items():
