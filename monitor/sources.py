@@ -137,7 +137,7 @@ def _lines(path: Path, clock: Callable[[], float], pause: Callable[[float], obje
     found = segments(path)
     if found and not path.exists():  # the recorder removes its oldest files
         file, part = found[0]
-    elif ending.isdecimal() and len(found) == 1 and len(segments(path.with_name(base))) > 1:  # a later file
+    elif base and ending.isdecimal() and len(found) == 1 and _continues(path, int(ending)):
         path, file = path.with_name(base), int(ending)
     try:
         while True:
@@ -164,6 +164,16 @@ def _lines(path: Path, clock: Callable[[], float], pause: Callable[[float], obje
             file, rest, part = file + 1, b"", later
     except OSError as error:
         raise UsageError(f"{part} cannot be read: {error.strerror}: give a file of --record") from None
+
+
+def _continues(path: Path, number: int) -> bool:
+    """Whether the file is a later one of a record, whose header has its number."""
+    try:
+        with open(path, "rb") as stream:
+            header = parse(stream.readline(READ_BYTES), "", 1)
+    except OSError:
+        return False
+    return isinstance(header, Line) and header.fields.get("continues") == number
 
 
 def _same(path: Path, stream: BinaryIO, head: bytes, over: bool) -> None:

@@ -59,7 +59,7 @@ class Times:
     interval: float = TORCH_BEAT_SECONDS
     expiry: float = TORCH_BEAT_SECONDS * ATTEMPTS
     last_call: float = LAST_CALL_SECONDS
-    join: float = JOIN_SECONDS
+    join: float = 0.0  # 0: the default of the protocol
     newcomers: float = 0.0  # the time for which a complete round lets newcomers wait
 
 
@@ -105,10 +105,10 @@ class Watch:
     def terms(self) -> Times:
         """The times of the job's protocol."""
         if self.state is None or (own := self.state.settings) is None:
-            return self._given
+            return replace(self._given, join=self._given.join or JOIN_SECONDS)
         last_call = own.rescale_timeout if self.state.round else own.last_call_timeout
         interval, newcomers = own.keep_alive_interval, own.scale_up_interval
-        join = OUR_JOIN_SECONDS if self._given.join == JOIN_SECONDS else self._given.join
+        join = self._given.join or OUR_JOIN_SECONDS
         return Times(interval, own.expiry_seconds, last_call, join, newcomers)
 
     def status(self) -> Status | None:

@@ -118,6 +118,8 @@ class Follower(Possibilities):
         self.now, self.place = max(self.now, line.time), line.place
         self.lines += 1
         peer = self.roster.of(line.connection)
+        if line.what == "room" and "error" not in line.fields:
+            peer = self.roster.requested(line.fields.get("node", ""), line.connection, self.now)
         if line.what == "write":
             self._write(line)
         elif line.what == "refused":
@@ -141,7 +143,8 @@ class Follower(Possibilities):
             if self.roster.closed(line.connection, self.now) is not None:
                 self._gone(node)
             return
-        self._awake(node)
+        if line.what != "notice":  # it may be on its way to a host without power
+            self._awake(node)
         if line.what in ("read", "room", "notice"):  # the answer of a room has its state, and so has a notice
             self._reads(node)
         elif line.what == "wait":
@@ -218,11 +221,11 @@ class Follower(Possibilities):
             self._adopt(snapshot, guess=True)
         elif peer is None and snapshot.draining - previous.draining:
             self._drained(snapshot, snapshot.draining - previous.draining)
+        elif peer is None and line.fields.get("how") == "room" and self._dropped(previous, snapshot):
+            pass
         elif peer is None and closes_alone(previous, snapshot):
             self.judge.note(f"{snapshot.closed}: by an operator, who is not a node")
             self._adopt(snapshot)
-        elif peer is None and self._dropped(previous, snapshot):
-            pass
         elif peer is None:
             self._unexplained("the writer is not one of the nodes that the state lists")
             self._adopt(snapshot)
@@ -230,6 +233,8 @@ class Follower(Possibilities):
             self._explain(peer, previous, snapshot)
         self.begun = True
         self.roster.beats(snapshot, self.now, fresh=not again)
+        if peer is not None and line.fields.get("how") == "room":
+            self.roster.requested(snapshot.writer, line.connection, self.now)
         self._timed(previous, snapshot)
 
     def _timed(self, previous: Snapshot, snapshot: Snapshot) -> None:
@@ -269,11 +274,17 @@ class Follower(Possibilities):
     def _dropped(self, previous: Snapshot, snapshot: Snapshot) -> bool:
         """Explain a write in which a room drops silent nodes because a newcomer has connected.
 
-        The JOIN of the newcomer lists it later. Its name is not known yet: it is a node for this step only.
+        Without a restart left the write closes the rendezvous instead. The JOIN of the newcomer lists it later. Its
+        name is not known yet: it is a node for this step only.
         """
-        count = len(self.roster.peers)
-        if not snapshot.writer or not len(snapshot.members) < len(previous.members) or count >= NODES_MAX:
+        fails = snapshot.closed is not None and previous.closed is None and snapshot.closed.verdict == "failed"
+        if not fails and not len(snapshot.members) < len(previous.members):
             return False
+        if len(self.roster.peers) >= NODES_MAX and not self.forget_the_gone():
+            self._lacks(f"{self.place}: {NODES_MAX} nodes in one run, and a newcomer drops some: it is not followed")
+            self._adopt(snapshot, guess=True)
+            return True
+        count = len(self.roster.peers)
         place = self.roster.add(NodeName(b"\xff" + snapshot.writer.encode(), "a newcomer", snapshot.writer))
         self.insert(place)
         before = dict(self.states)
@@ -427,7 +438,8 @@ class Follower(Possibilities):
         for who in previous.beats:
             node = self.roster.index(who)
             age = self.roster.age(node, self.now)
-            closes = self.protocol is Protocol.OURS and bool(snapshot.closed) and not previous.closed
+            failed = snapshot.closed is not None and snapshot.closed.verdict == "failed"  # perhaps by an expulsion
+            closes = self.protocol is Protocol.OURS and failed and not previous.closed
             vanished = (who not in snapshot.beats or closes) and node != writer
             known = self.protocol is Protocol.TORCH and self.roster.peers[node].ahead is not None
             surely = known and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS

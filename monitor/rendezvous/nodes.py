@@ -90,7 +90,7 @@ class Roster:
         else:
             newer = [who for who, stamp in after.beats.items() if stamp > self._latest(who, before)]
             found = self.peers[self._index[newer[0]]] if known is None and len(newer) == 1 else known
-        if found is not None:
+        if found is not None and connection:  # a change in a tick of a room has no connection
             self._connected(connection, found)
         return found
 
@@ -134,6 +134,18 @@ class Roster:
         if peer is not None:
             self._connected(connection, peer)
             peer.beat = time if time - peer.beat < window else peer.beat
+        return peer
+
+    def requested(self, token: str, connection: int, time: float) -> Peer | None:
+        """Take a request to a room, which is a heartbeat of its node, and return the node.
+
+        A late copy of a request, which comes on an earlier connection, is not applied.
+        """
+        peer = self._by_token.get(token) or self.of(connection)
+        if peer is not None and connection:
+            if connection >= max(peer.connections, default=0):
+                peer.beat = time
+            self._connected(connection, peer)
         return peer
 
     def age(self, place: int, time: float) -> float:

@@ -52,12 +52,11 @@ def watch_options(p: argparse.ArgumentParser) -> None:
                        help="listen on this address (default: %(default)s)")  # fmt: skip
     group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
     for option, default, what in (
-        ("--keep-alive-interval", 5.0, "between two heartbeats"),
-        ("--last-call", 30.0, "of the last call"),
-        ("--join-timeout", 600.0, "until a node that joins gives up"),
+        ("--keep-alive-interval", 5.0, "between two heartbeats (default: %(default)g)"),
+        ("--last-call", 30.0, "of the last call (default: %(default)g)"),
+        ("--join-timeout", 0.0, "until a node that joins gives up (default: 600, of nodes of trystate run 900)"),
     ):
-        group.add_argument(option, type=positive, default=default, metavar="S",
-                           help=f"seconds {what} (default: %(default)g)")  # fmt: skip
+        group.add_argument(option, type=positive, default=default, metavar="S", help=f"seconds {what}")
     group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N",
                        help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 

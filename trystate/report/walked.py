@@ -113,7 +113,7 @@ def _one_each(harm: Sequence[Problem]) -> list[Problem]:
 def _names(follower: Follower, watched: Watched) -> list[NodeName]:
     """All nodes, in the order of their ranks."""
     seen = {who for known in watched.known for who in known.peers} | {peer.who for peer in follower.roster.peers}
-    return sorted(seen)
+    return sorted(seen | {event.node for event in follower.events if event.node is not None})  # also a newcomer's step
 
 
 class _Walk:

@@ -243,6 +243,14 @@ def read_intent(data: bytes) -> Intent:
     return intent
 
 
+def sender(data: bytes) -> str:
+    """The token of the node that has sent a request; empty: the bytes are of no node."""
+    if len(data) < HEAD.size:
+        return ""
+    _, raw, connection, *_ = HEAD.unpack_from(data)
+    return read_token(raw) if connection and _TOKEN.fullmatch(raw) else ""
+
+
 def read_token(raw: bytes) -> str:
     """The token in a head."""
     if _TOKEN.fullmatch(raw) is None:

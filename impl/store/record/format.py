@@ -40,8 +40,8 @@ all keys. A line has a value if values are recorded, or if its key is the barrie
     barrier            `key`, `world`: the caller has arrived, and continues when all have
     watch, unwatch     `key`                      told   `key`, `change`: a change is sent to a watcher
     room               `key` (of the state that an older release would keep), `intent` (its kind), `size` (the request),
-                       `result` (the size of the answer). Each change of the room is a write of the key, `how` "room",
-                       and the end of a room is a delete of the key
+                       `node` (the token of its sender), `result` (the size of the answer). Each change of the room is a
+                       write of the key, `how` "room", and the end of a room is a delete of the key
     notice             `key`: a notice is sent to a member of the room
     `error` (the name of a status): the request was refused and changed nothing
 Requests that block

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...rendezvous.encoding import encode_any_size
+from ...rendezvous.rooms.messages import sender
 from ..contents.barriers import Arrival
 from ..contents.contents import Refused, number
 from ..contents.rooms import FORMAT, key_of
@@ -386,6 +387,8 @@ class RecordedRooms(Rooms):
         self.c = self.service.numbers.get(session, 0)
         intent = INTENTS[data[0]] if data and data[0] < len(INTENTS) else ""
         line = self.service.recorder.say(self.c, "room", key=text(key_of(run_id)), intent=intent, size=len(data))
+        if node := sender(data):
+            line["node"] = node
         try:
             answer = super().request(session, run_id, data)
         except Refused as refusal:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from trystate.impl.rendezvous.encoding import encode
+from trystate.impl.rendezvous.rooms.messages import sender
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous.follower import Follower
@@ -24,6 +25,7 @@ from .swarm import Run, run
 from .threads import Process
 
 ROOM = f"trystate/{RUN_ID}/state"
+EPOCH = 1.7e9  # a time of 0 in a run, in seconds of the recorder's clock
 
 
 class Recorder(Server):
@@ -80,7 +82,7 @@ class RoomRecorder(RoomServer):
         if self.busy_until <= self.time.now and not peer.over:
             self._who = peer
             self._connections.setdefault(peer, len(self._connections))
-            self._note(peer, "room", key=ROOM)
+            self._note(peer, "room", key=ROOM, node=sender(data))
         super().hears(peer, data)
         self._who = None
 
@@ -97,15 +99,15 @@ class RoomRecorder(RoomServer):
     def _changed(self, record: bytes) -> None:
         if (state := self.room.state) is not None and state.version:  # a new room has version 0
             value, v = encode(state).decode("latin-1"), state.version
-            self._note(self._who, "write", key=ROOM, value=value, v=v, **{"from": v - 1})
+            self._note(self._who, "write", key=ROOM, value=value, v=v, how="room", **{"from": v - 1})
 
     def _note(self, who: Opened | None, what: str, **fields: Any) -> None:
         _append(self._record, what, self.time.now, self._connections[who], fields)
 
 
 def _append(record: list[Line], what: str, at: float, connection: int, fields: dict[str, Any]) -> None:
-    fields = {"op": what, "t": at, "c": connection, **fields}
-    record.append(Line("simulated", len(record) + 1, what, at, connection, fields))
+    fields = {"op": what, "t": EPOCH + at, "c": connection, **fields}
+    record.append(Line("simulated", len(record) + 1, what, EPOCH + at, connection, fields))
 
 
 def recorded(seed: int, nodes: int | None = None, *, room: bool = False) -> tuple[Run, list[Line]]:
@@ -115,7 +117,7 @@ def recorded(seed: int, nodes: int | None = None, *, room: bool = False) -> tupl
     subject, side = (ROOMS, ROOMS_SIDE) if room else (OURS, OUR_SIDE)
     world = partial(Handlers, replace(side, server=partial(server, record)))
     done = run(subject.draw(seed, nodes), replace(subject, world=world))
-    return done, [line for line in record if line.time < done.seconds]
+    return done, [line for line in record if line.time < EPOCH + done.seconds]
 
 
 def followed(record: Iterable[Line | Flaw], *, judged: bool = True, **options: Any) -> Follower:

@@ -89,6 +89,8 @@ def test_rounds_between_two_reads_are_counted_by_life() -> None:
     watch.look(replace(one, version=one.version + 1, round=3, life="other"), 7_201.0)
     assert watch.numbers.formed_sum == 1.0
     assert watch.terms.join == 900.0
+    watch._given = Times(join=600.0)
+    assert watch.terms.join == 600.0, "a given time is not a default"
 
 
 def test_a_missing_heartbeat_is_reported_once_per_silence() -> None:
@@ -242,6 +244,16 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
     path.unlink()  # the recorder has removed its oldest file
     for begins in (path, tmp_path / "record.1"):
         assert [look.line.what for look in tailed(begins, None, pause=stop) if look.line] == ["header", "write", "end"]
+
+
+def test_a_file_with_a_number_in_its_name_is_not_a_later_file_without_its_header(tmp_path: Path) -> None:
+    end = json.dumps({"op": "end", "t": 5.0, "c": 0}) + "\n"
+    for name in ("2026", ".5", "run.1", "run.2"):
+        (tmp_path / name).write_text(json.dumps(HEADER) + "\n" + end * (name != "run.1"))
+    for name in ("2026", ".5", "run.2"):
+        assert [look.line.what for look in tailed(tmp_path / name, None, pause=stop) if look.line] == ["header", "end"]
+    with pytest.raises(AssertionError):  # it does not continue with run.2
+        [*tailed(tmp_path / "run.1", None, pause=stop)]
 
 
 def test_a_beat_in_a_room_is_in_the_record_and_a_failed_job_is_a_failure(tmp_path: Path) -> None:

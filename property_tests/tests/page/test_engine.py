@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,13 @@ from trystate.model.language import (
 )
 from trystate.model.language.text import show
 from trystate.monitor import record
+from trystate.monitor.record import Flaw, Line
+from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.runs import Runs
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.export import export
 from trystate.page.trees import CODE
+from trystate.property_tests.adapters.simulator.following import recorded
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.recorded import kept, parsed, unpacked
@@ -174,13 +177,9 @@ def test_every_counterexample_is_replayed_to_its_states(engine: Path) -> None:
 
 
 def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, tmp_path: Path) -> None:
-    job, runs, watched = tmp_path / "job.jsonl", Runs(), Watched()
+    job = tmp_path / "job.jsonl"
     job.write_bytes(unpacked("torch-R2"))
-    for line in record.lines([job]):
-        runs.feed(line)
-        for follower in runs.followers.values():
-            watched.look(follower)
-    (follower,) = runs.followers.values()
+    follower, watched = watched_over(record.lines([job]))
     contents = walked(follower, watched)
     data = export(contents)
     (answer,) = ask(engine, data, [{"system": 0, "faults": contents.shown[0].choice.faults, "replay": 0}])
@@ -192,13 +191,24 @@ def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, 
             assert last[f"{name}[{node}]"] == follower.stepper.get(watched.known[-1].state, name, node), name
 
 
-def test_a_recorded_run_has_a_walk_that_breaks_at_each_findings_time() -> None:
+def test_a_newcomer_that_takes_a_step_before_it_is_listed_has_a_lane() -> None:
+    _, lines = recorded(5, room=True)
+    shown = export(walked(*watched_over(lines)))["traces"][0]
+    assert "a newcomer" in shown["lanes"] and len(shown["steps"]) > 10
+
+
+def watched_over(lines: Iterable[Line | Flaw]) -> tuple[Follower, Watched]:
     runs, watched = Runs(), Watched()
-    for number, fields in enumerate(kept("torch-closed"), 1):
-        runs.feed(parsed(fields, number))
+    for line in lines:
+        runs.feed(line)
         for follower in runs.followers.values():
             watched.look(follower)
     (follower,) = runs.followers.values()
+    return follower, watched
+
+
+def test_a_recorded_run_has_a_walk_that_breaks_at_each_findings_time() -> None:
+    follower, watched = watched_over(parsed(fields, number) for number, fields in enumerate(kept("torch-closed"), 1))
     first, then = (problem for problem in follower.problems if problem.harm)
     data = export(walked(follower, watched))
     told = {finding["number"]: data["traces"][finding["trace"]] for finding in data["findings"]}

@@ -18,7 +18,7 @@ from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.state import Closed
+from trystate.impl.rendezvous.state import LISTS, Closed
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
 from trystate.monitor.rendezvous.follower import Follower
 
@@ -297,6 +297,24 @@ def test_a_room_that_drops_a_node_before_its_window_is_over_is_noticed() -> None
     with mutant(rewritten(Room._beats, "t.settings.expiry_seconds", "t.settings.keep_alive_interval / 2")):
         _, record = recorded(8, room=True)
     assert "unexplained" in {p.kind for p in followed(record).problems}
+
+
+def test_a_room_that_closes_because_a_newcomer_has_connected_is_followed() -> None:
+    """No restart is left for the members that are silent."""
+    _, record = recorded(5, room=True)
+    states = {k: decode(line.value or b"") for k, line in enumerate(record) if line.what == "write"}
+    before, at = next((a, b) for a, b in pairwise(states) if len([*states[b].listed()]) < len([*states[a].listed()]))
+    wanted = replace(states[at], **{name: getattr(states[before], name) for name in ("round", "complete", *LISTS)})
+    value = encode(replace(wanted, closed=Closed("host", "silent, and no restart is left", "failed")))
+    cast("Fields", record[at].fields)["value"] = value.decode("latin-1")
+    follower = followed(record[: at + 1], judged=False)
+    assert "close_as_failed" in {event.step for event in follower.events} and not follower.problems
+
+
+def test_who_closes_a_room_does_not_silence_the_other_members() -> None:
+    follower = followed(recorded(25, room=True)[1])
+    assert follower.snapshot.closed and "silence" not in {event.step for event in follower.events}
+    assert follower.roster.of(0) is None, "the changes in a tick have no connection"
 
 
 def test_an_operator_may_close_a_rendezvous_and_drain_a_node() -> None:
