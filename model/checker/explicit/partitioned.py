@@ -38,7 +38,7 @@ from .liveness import Liveness
 from .packing import CHUNK, Columns, Keys, Mask
 from .paths import Origins, Trails
 from .ranks import PartStorage, RankLost, Ranks, parted
-from .saving import Checkpoint
+from .saving import Checkpoint, refuse_moved
 from .storage import Level, Run, Saved, StorageFailed, cut, fingerprint
 from .visited import NextLevel, Visited
 from .watch_evaluation import Find, Watching
@@ -289,9 +289,10 @@ class PartitionedEngine(ExplicitEngine):
         try:
             own = self._saver.open_storage(self, watches)
             mine = [own] if own is not None else [*self._parts.earlier]
+            refuse_moved(mine, watches)
         except (UsageError, StorageFailed) as error:
             problem = str(error)
-        notes = self.told("checkpoint", problem, [self._outline(one) for one in mine])
+        notes = self.told("checkpoint", problem, [self._outline(one) for one in mine if not problem])
         problem = _first_reason(why for why, _ in notes)
         if problem:
             raise UsageError(problem)
@@ -312,7 +313,7 @@ class PartitionedEngine(ExplicitEngine):
     def _outline(self, saved: Saved) -> list[Any]:
         """A saved search without its states: if the ranks were interrupted while saving, some have one level less."""
         numbers = {key: number for number, key in enumerate(self._asked)}
-        finds = [[numbers[key], find.level, *_as_row(find)] for key, find in saved.finds.items() if key in numbers]
+        finds = [[numbers[key], find.level, *_as_row(find)] for key, find in saved.finds.items()]
         return [len(saved.levels), saved.over, saved.edges, list(saved.met), finds]
 
     def _shared_out(self, parts: Sequence[Saved], levels: int) -> list[Run]:

@@ -10,7 +10,7 @@ search, a further failure of the storage is ignored, and the search raises the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,6 +39,13 @@ class Checkpoint(NamedTuple):
     over: bool = False
 
 
+def refuse_moved(saved: Iterable[Saved], watches: Sequence[Watch]) -> None:
+    """Refuse searches with a find whose line has moved: it would be dropped, and its level is not searched again."""
+    if not {key for one in saved for key in one.finds} <= {watch.key for watch in watches}:
+        raise UsageError("the saved search has met a step that leaves a field's range, at a line that has moved since: "
+                         "begin again in another directory")  # fmt: skip
+
+
 class Saver:
     """Keeps the last checkpoint of a search. Without a storage it does nothing."""
 
@@ -53,11 +60,8 @@ class Saver:
             return None
         described = fingerprint(search.kernel, search.layout, search.reduced, watches)
         saved = self.storage.begin(search.layout, described)
-        if saved is not None and not saved.finds.keys() <= {watch.key for watch in watches}:
-            raise UsageError(
-                "the saved search has met a step that leaves a field's range, at a line that has moved since: begin "
-                "again in another directory"
-            )
+        if saved is not None:
+            refuse_moved([saved], watches)
         return saved
 
     def resume(self, search: ExplicitEngine, saved: Saved) -> Level:

@@ -150,3 +150,9 @@ class Odometer(System):
     def turns(self, s: Any, digit: Any) -> Any:
         """True."""
         return s.shows[digit] == 0, s.shows[digit] == 1
+
+
+def leaves(lines: int) -> System:
+    """A system whose step leaves the range of its field, after some empty lines."""
+    step = "x = integer(0, 2)\n@transition()\ndef up(self, s): 'Up.'; s.x = s.x + 1"
+    return declared("\n" * lines + step, System)()

@@ -28,6 +28,7 @@ from trystate.property_tests.support.mutants import planted, replaced
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ranks import InMemory, alone, answers, together
 from trystate.property_tests.support.runs import MANY
+from trystate.property_tests.support.systems.engine_samples import leaves
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.search import rank_storage, spill
@@ -196,6 +197,17 @@ def open_on(count: int, place: Callable[[int], Path]) -> list[str]:
         return ""
 
     return together(count, search)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_find_at_a_line_that_has_moved_is_refused_by_every_rank(count: int, tmp_path: Path) -> None:
+    kept(lambda: leaves(0), 2, tmp_path)
+
+    def search(mine: InMemory) -> None:
+        with pytest.raises(UsageError, match="at a line that has moved since"):
+            searched(mine, lambda: leaves(1), tmp_path)
+
+    together(count, search)
 
 
 def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> None:

@@ -35,8 +35,7 @@ from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDis
 from trystate.property_tests.support.mutants import altered
 from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.support.runs import MANY, facts
-from trystate.property_tests.support.systems.declarations import declared
-from trystate.property_tests.support.systems.engine_samples import Ring
+from trystate.property_tests.support.systems.engine_samples import Ring, leaves
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.searches import answers, small
 from trystate.search import checkpoint, spill
@@ -74,10 +73,6 @@ def test_liveness_that_does_not_fit_is_not_decided_and_says_why(tmp_path: Path) 
 
 
 def test_a_find_at_a_line_that_has_moved_since_is_refused(tmp_path: Path) -> None:
-    def leaves(lines: int) -> System:
-        step = "x = integer(0, 2)\n@transition()\ndef up(self, s): 'Up.'; s.x = s.x + 1"
-        return declared("\n" * lines + step, System)()
-
     with small():
         with pytest.raises(DeclarationError, match=":3: up leaves"), Spill(str(tmp_path), 0) as place:
             check(leaves(0), engine="explicit", storage=place)
