@@ -37,6 +37,7 @@ from .expressions import Expr, Role, lift
 
 _ARGUMENTS = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|got|missing)")
 _USED = re.compile(r"(?:'(\w+)' object is not|object of type '(\w+)' has no) (callable|subscriptable|len)")
+_STORES = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)
 _IS = {number for name, number in opmap.items() if name == "IS_OP" or name.endswith("_NONE")}
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
@@ -137,11 +138,12 @@ def refuse_carried(frame: FrameType) -> None:
         if not isinstance(loop, ast.For) or loop.lineno + first != frame.f_lineno:
             continue
         within = [node for line in loop.body for node in ast.walk(line)]
-        stored: dict[str, ast.Assign | ast.AugAssign] = {}  # the first line that stores a name
-        lines = [node for node in within if isinstance(node, ast.Assign | ast.AugAssign)]
+        stored: dict[str, Any] = {}  # the first line that stores a name
+        lines = [node for node in within if isinstance(node, _STORES) and node.value is not None]
         for line in sorted(lines, key=lambda one: one.lineno, reverse=True):
             targets = line.targets if isinstance(line, ast.Assign) else [line.target]
-            stored |= {one.id: line for one in targets if isinstance(one, ast.Name)}
+            names = (one for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+            stored |= {one.id: line for one in names if isinstance(one.ctx, ast.Store)}
         for node in within:
             if not isinstance(node, ast.Name) or node.id not in stored or node.id not in frame.f_locals:
                 continue

@@ -72,7 +72,7 @@ class Size(Declared):
         source.refuse("range() of a size that is known when a system is built: write the index itself, as in per=node")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Computed(Size):
     """Arithmetic on sizes: `2 * node - 1`."""
 

@@ -68,8 +68,7 @@ def _check_consumer(name: str) -> None:
         return
     if by_an_author and _opcode(frame) != _FOR_ITER:
         _refuse_function(name)
-    if not by_an_author:
-        refuse_carried(frame)
+    refuse_carried(frame)
 
 
 def _opcode(frame: FrameType) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import source
 from .expressions import Expr, and_, ite, not_
-from .fields import Each, Field, Index, choice, flag, integer, one_of, several
+from .fields import Declared, Each, Field, Index, choice, flag, integer, one_of, several
 from .quantifiers import IndexSet, check_loop
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def _component(name: str, given: Component) -> Field:
     source.refuse(f"{name}={given!r}: a component is a field such as integer(0, 3), or {SHORT}")
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+@dataclass(frozen=True, slots=True, eq=False)
+class Records(Declared):
     """The declaration of a record, or of one record per member of the indices in `per`."""
 
     per: tuple[Any, ...]

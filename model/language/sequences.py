@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import source
 from .expressions import TRUE, Expr, and_, as_int, boolean, equal, ite, less, lift, member_of, named, or_
-from .fields import Bound, Each, Field, Sizes, Slot, integer, several
+from .fields import Bound, Declared, Each, Field, Sizes, Slot, integer, several
 from .quantifiers import total
 from .records import (
     Component,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 ARGUMENTS = ("when", "at", "record")  # arguments of push(), which gets the components by name
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence(Declared):
     """The declaration of a sequence: at most `length` records, one sequence per member of the indices in `per`."""
 
     length: Any  # a number once it is built

@@ -97,11 +97,13 @@ class SymbolicState:
         put(self, "_trace", Trace(dict(effects or {})))
         put(self, "_frozen", frozen)
         put(self, "_outer", running())
+        put(self, "_begun", running())
         put(self, "_copy", False)
 
     _system: System
     _trace: Trace
-    _outer: tuple[Expr, ...]  # loops that an error has left open
+    _outer: tuple[Expr, ...]  # loops that an error has left open, or in which the copy was made
+    _begun: tuple[Expr, ...]  # the same of the state itself
     _copy: bool  # whether this is a fork, whose guard no step has
     _frozen: str  # the purpose of a state to which nothing may be assigned; else empty
 
@@ -122,6 +124,7 @@ class SymbolicState:
         """A copy of this state for trial writes: writing to the copy does not change this state."""
         made = SymbolicState(self._system, effects=self._trace.bodies)
         made._trace.choices = self._trace.choices
+        object.__setattr__(made, "_begun", self._begun)
         object.__setattr__(made, "_copy", True)
         return made
 
@@ -136,7 +139,7 @@ class SymbolicState:
     def _choices(self, name: str) -> list[Choice]:
         if self._frozen:
             source.refuse(f"{name}() is for transitions, and not for {self._frozen}")
-        if any(all(member is not one for one in self._outer) for member in running()):
+        if any(all(member is not one for one in self._begun) for member in running()):
             source.refuse(
                 f"{name}() inside a loop over an index is one choice for all members: choose before the loop, or loop "
                 "over the numbers of the members: for j in range(len(s.node))"
