@@ -49,7 +49,7 @@ def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
             lines = {w.line: w.field for w in instance.transition.writes if kernel.may_leave_range(w)}
             field = lines.get(str(key.subject), "")
             full = field.removesuffix("_length")
-            push = f"pushes to the sequence {full}, which is full, and so " * (full in kernel.system.sequences)
+            push = f"has pushed to the sequence {full} when it was full, and so " * (full in kernel.system.sequences)
             slot = kernel.system.slots.get(field)
             limits = f": {field} has {slot.sort.low} to {slot.sort.high}" if slot is not None else ""
             raise DeclarationError(

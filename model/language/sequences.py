@@ -105,6 +105,13 @@ def checked(what: str, length: Any, components: Mapping[str, Component]) -> Fiel
     return fields
 
 
+def _may_be_one(here: tuple[Expr, ...], there: tuple[Expr, ...]) -> bool:
+    """Whether two members of one index may be the same."""
+    return all(
+        a.op != "const" or b.op != "const" or a is b for a, b in zip(map(lift, here), map(lift, there), strict=True)
+    )
+
+
 def _place(name: str, place: int, component: str) -> str:
     return f"{name}_{place}_{component}"
 
@@ -140,7 +147,7 @@ class SequenceView(Composite):
                 if p < len(now._places):
                     value = ite(now.length > p, now.read(p, component), value)
                 self._put(p, component, value)
-        self._put_length(now.length)
+        self._become(now.length)
 
     @property
     def length(self) -> Expr:
@@ -272,11 +279,11 @@ class SequenceView(Composite):
 
     def _record(self, place: Expr) -> Record:
         """The record at a place as it is now; without a record, it has the lowest values."""
-        now, moves = self._at_this_line(), self._state._trace.moves
-        moved = moves[self._name]
+        now, moves = self._at_this_line(), self._state._trace.moves[self._name]
+        moved = len(moves)
 
         def put(component: str, value: Any) -> None:
-            if moves[self._name] != moved:
+            if any(_may_be_one(self._indices, indices) for indices in moves[moved:]):
                 source.refuse(
                     f"{self._name}{shown} was read before the records moved: read it again, and assign that one"
                 )
@@ -320,11 +327,14 @@ class SequenceView(Composite):
 
     def _rewrite(self, condition: Expr, row: Callable[[int, str], Expr], length: Expr) -> None:
         """Where the condition holds, give each component at each place the value of `row`."""
-        self._state._trace.moves[self._name] += 1
+        self._state._trace.moves[self._name].append(self._indices)
         for component in self._components:
             for p in self._places:
                 self._put(p, component, ite(condition, row(p, component), self.read(p, component)))
-        # Once too long, it remains so to the end of the step: a pop() after a push() beyond the end hides no error.
+        self._become(length)
+
+    def _become(self, length: Expr) -> None:
+        """Set the length. Once too long, it remains so to the end of the step: a later pop() hides no error."""
         self._put_length(ite(less(lift(self._declared.length), self.length), self.length, length))
 
     def _lowest(self, component: str) -> Expr:

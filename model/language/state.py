@@ -8,7 +8,7 @@ index wraps the tree in `ite(placeholder == index, value, ...)`. A write in a lo
 from __future__ import annotations
 
 import difflib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -64,7 +64,8 @@ class Trace:
     writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # per field: (condition, value) pairs
-    moves: Counter[str] = field(default_factory=Counter)  # per sequence: how often its records may have moved
+    # Per sequence: the indices of those whose records may have moved.
+    moves: dict[str, list[tuple[Expr, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
         """The value of a member after the assignments so far."""

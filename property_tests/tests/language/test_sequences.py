@@ -93,13 +93,20 @@ def test_a_sequence_means_what_a_list_means(engine: str) -> None:
 
 
 def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
-    with pytest.raises(DeclarationError, match=r"push pushes to the sequence wire, which is full, .* after 2 steps"):
-        check(
-            declared(
-                "wire = sequence(1, full=bool)\n@transition()\ndef push(self, s): 'One.'; s.wire.push(full=True)",
-                System,
-            )()
-        )
+    """An assignment of another sequence in the same step does not hide it."""
+    step = "wire, none = sequence(1, full=bool), sequence(1, full=bool)\n@transition()\ndef push(self, s):\n 'One.'\n "
+    for more in ("", "; s.wire = s.none; s.wire.push(full=True)"):
+        with pytest.raises(
+            DeclarationError, match="has pushed to the sequence wire when it was full, .* after 2 steps"
+        ):
+            check(declared(f"{step}s.wire.push(full=True){more}", System)())
+
+
+def test_records_of_another_member_may_move_meanwhile() -> None:
+    step = "q = sequence(2, per='node', full=bool)\n@transition()\ndef up(self, s):\n 'Up.'\n m = s.q[0].head\n "
+    declared(step + "s.q[1].pop()\n m.full = True")()
+    with pytest.raises(DeclarationError, match="was read before the records moved"):
+        declared(step + "s.q[0].pop()\n m.full = True")()
 
 
 class Places(System, deadlock=False):
