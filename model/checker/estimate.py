@@ -49,13 +49,13 @@ def choose(kernel: Kernel, watches: Sequence[Watch], options: Options) -> Choice
     """The engine for this system; a system that the short search completes is not explored again."""
     if options.symmetry:
         return Choice("explicit", "explicit: symmetry was requested")
-    # A condition on the initial states may leave few of them.
-    initial = prod(len(cell.initial) for cell in kernel.cells) if kernel.system.initial_condition is TRUE else 0
+    possible = prod(len(cell.initial) for cell in kernel.cells)
+    initial = possible if kernel.system.initial_condition is TRUE else 0  # a condition may leave few of them
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
     from .explicit.engine import ExplicitEngine, Pause
 
-    guess = Guess(initial, options.limits)
+    guess = Guess(initial, possible, options.limits)
     try:
         pause = Pause(LOOK_STATES, LOOK_SECONDS, guess.stop_reason)
         engine = ExplicitEngine(kernel, options.limits, options.on_progress, pause=pause, workers=options.workers)
@@ -75,15 +75,16 @@ def choose(kernel: Kernel, watches: Sequence[Watch], options: Options) -> Choice
 class Guess:
     """Estimates the states of a search that the short look did not complete, and whether they fit the engine."""
 
-    def __init__(self, initial: int, limits: Limits) -> None:
-        self._initial = initial
+    def __init__(self, initial: int, possible: int, limits: Limits) -> None:
+        """`possible`: the limit of initial states, which counts while they are not all found."""
+        self._initial, self._possible = initial, possible
         self._limits = limits
         self.text = ""
         self.too_large = False
 
     def stop_reason(self, distinct: int, sizes: Sequence[int], bytes_per_state: float) -> str:
         """Why the search should continue with diagrams; empty if it should not."""
-        states = max(self._initial, project(distinct, sizes))
+        states = max(self._initial, project(distinct, sizes), self._possible if len(sizes) < 2 else 0)
         self.text = f"about {states:.0e} states"
         self.too_large = states > min(EXPLICIT_STATES_MAX, self._limits.memory_bytes / max(1.0, bytes_per_state))
         return self.text if self.too_large and _has_diagrams() else ""

@@ -74,7 +74,7 @@ def from_transitions(machine: transitions.Machine, name: str = "Imported") -> ty
 def _name(condition: Any) -> str:
     """The name of a condition: the library has a function or its name."""
     name = condition.func if isinstance(condition.func, str) else getattr(condition.func, "__name__", "")
-    if not name.isidentifier() or name in ("state", "control", "at_end"):
+    if not name.isidentifier() or name in ("state", "control", "at_end", "a_state_is_left"):
         raise UsageError(
             f"the machine has a condition {condition.func!r}, which cannot be the name of a flag: rename it"
         )

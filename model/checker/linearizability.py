@@ -116,12 +116,14 @@ class Broken(Generic[Operation, Outcome]):
         calls: the prefix, on the keys concerned; calls that had not returned by then are pending.
         possible: the outcomes that the culprit could have had, in the order in which they were found.
         order: a longest attempt; every call that returned before the culprit did has its place in it.
+        whole: false if `configurations_max` ended the search for a shorter prefix or for possible outcomes.
     """
 
     calls: tuple[Call[Operation, Outcome], ...]
     culprit: Call[Operation, Outcome]
     possible: tuple[Outcome, ...]
     order: tuple[Placed[Operation, Outcome], ...]
+    whole: bool = True
 
     @property
     def explanation(self) -> str:
@@ -131,6 +133,8 @@ class Broken(Generic[Operation, Outcome]):
             f"{c.process}: {operation_text(c.operation)} returned {outcome_text(c.outcome)}, "
             f"which no order of the {len(self.calls)} calls explains"
         )
+        if not self.whole:
+            return f"{said}; the cause was not searched to the end: raise configurations_max"
         if not self.possible:
             return f"{said}: it could not even have taken effect"
         some = [outcome_text(outcome) for outcome in self.possible[:SHOWN_MAX]]
@@ -351,6 +355,7 @@ def _shortest(
     """
     returns = _returns(calls)
     low, high = explained, len(returns) - 1
+    whole = False
     with suppress(LimitReached):  # then a longer prefix is shown, which is impossible too
         while low < high:
             middle = (low + high) // 2
@@ -358,9 +363,12 @@ def _shortest(
                 low = middle + 1
             else:
                 high = middle
+        whole = True
     seen, doubted = prefix(calls, high + 1), returns[high][1]
     search = _Search(seen, specification, configurations_max, doubted)
-    with suppress(LimitReached):
+    try:
         search.run()
+    except LimitReached:
+        whole = False
     assert calls[doubted].outcome not in search.possible, "then the prefix would be possible"
-    return Broken(seen, calls[doubted], tuple(search.possible), search.order())
+    return Broken(seen, calls[doubted], tuple(search.possible), search.order(), whole)

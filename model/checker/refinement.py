@@ -82,7 +82,9 @@ def refines_searched(
     explored = engine.explored()
     images = _Images(fine, coarse, values)
     image = np.array([images.of(explored.state(k)) for k in range(seen.distinct)], np.int64)
-    broken = [f"initial state {coarse.decode(s)}" for s in _initial(images, fine, coarse)]
+    steps = _Steps(coarse)
+    starts = map(images.map, fine.initial_states)
+    broken = [f"initial state {coarse.decode(s)}" for s in starts if not steps.begins(s)]
     broken += _outside(coarse, images.states)
     graph = explored.graph
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
@@ -92,7 +94,6 @@ def refines_searched(
         _, first = np.unique(before[moved] * len(images.states) + after[moved], return_index=True)
         for row in moved[first]:
             pairs.setdefault((int(before[row]), int(after[row])), (number, int(origins[row])))
-    steps = _Steps(coarse)
     unmatched: dict[int, int] = {}  # finer state -> a step from it
     for (a, b), (number, origin) in pairs.items():
         if not steps.lead(images.states[a], images.states[b], several):
@@ -153,13 +154,13 @@ class Simulation:
 
     def __init__(self, fine: System, p: Property) -> None:
         assert p.coarse is not None and p.mapping is not None
-        self._images, self._steps, self._coarse = _Images(fine, p.coarse, p.mapping), _Steps(p.coarse), p.coarse
+        self._images, self._steps = _Images(fine, p.coarse, p.mapping), _Steps(p.coarse)
 
     def keeps(self, before: State | None, after: State) -> bool:
         """Whether a step is a step of the coarser system, or a state without a step before it is an initial state."""
         image = self._images.map(after)
         if before is None:
-            return _begins(self._coarse, image)
+            return self._steps.begins(image)
         there = self._images.map(before)
         return image == there or self._steps.lead(there, image, several=False)
 
@@ -194,8 +195,13 @@ class _Steps:
     """The steps of the coarser system, cached for each state that was looked up."""
 
     def __init__(self, coarse: System) -> None:
-        self._steps, self._cells = Interpreter(coarse), coarse.cells
+        self._steps, self._cells, self._condition = Interpreter(coarse), coarse.cells, coarse.initial_condition
         self._known: dict[State, set[State]] = {}
+
+    def begins(self, image: State) -> bool:
+        """Whether a state is an initial one; they may be too many to list."""
+        allowed = all(value in cell.initial for value, cell in zip(image, self._cells, strict=True))
+        return allowed and self._steps.holds(self._condition, image, {})
 
     def lead(self, before: State, after: State, several: bool) -> bool:
         """Whether a step leads there, or with `several`, a sequence that sets cells only to their final values."""
@@ -216,17 +222,6 @@ class _Steps:
             inside = all(c.sort.low <= value <= c.sort.high for value, c in zip(state, self._cells, strict=True))
             self._known[state] = {found for _, found in self._steps.successors(state)} if inside else set()
         return self._known[state]
-
-
-def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
-    """The images of finer initial states that are not coarser initial states."""
-    return [image for s in fine.initial_states if not _begins(coarse, image := images.map(s))]
-
-
-def _begins(coarse: System, image: State) -> bool:
-    """Whether a state is an initial one; they may be too many to list."""
-    allowed = all(value in cell.initial for value, cell in zip(image, coarse.cells, strict=True))
-    return allowed and Interpreter(coarse).holds(coarse.initial_condition, image, {})
 
 
 def _describe(coarse: System, label: str, before: State, after: State) -> str:

@@ -78,7 +78,7 @@ export class Model implements ModelApi, Asked {
     for (let k = this.cells.length - 1; k >= 0; k--) {
       const { slot, owner } = this.cells[k]!;
       if (owner === "budget") {
-        state[k] = this.system.together ? this.max ?? Math.max(...Object.values(this.system.faults))
+        state[k] = this.system.together ? this.max ?? Math.max(0, ...Object.values(this.system.faults))
           : this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
         continue;
       }

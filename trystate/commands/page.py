@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trystate.model.checker.expectations import judge
-from trystate.model.errors import UsageError
+from trystate.model.errors import TrystateError, UsageError
 from trystate.search import plans
 from trystate.search.processes import Processes
 
@@ -41,7 +41,9 @@ def page(args: argparse.Namespace) -> int:
     report, code = (_read(args.of), Exit.OK) if args.of is not None else _search(args)
     try:
         shown = contents(report)
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if args.of is None or isinstance(error, TrystateError):
+            raise
         raise UsageError(f"the report in {args.of} is of another version of trystate, or damaged ({error!r}): write it "
                          "again") from None  # fmt: skip
     write_page(args.out, shown, "OUT.html")

@@ -76,7 +76,8 @@ class Liveness:
         return self.trails.path(int(self._depths[number]), self.layout.words_of(self._states, number))
 
     def explored(self) -> Explored:
-        """Every state and step."""
+        """Every state and step. It has as much time as the exploration."""
+        self.clock.restart(self.limits)
         initial, _ = self.layout.find(self.levels[0][:], self._states)
         return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
 
@@ -110,7 +111,7 @@ class Liveness:
         states = 2 * len(self._states) * self.layout.state_bytes
         reason = self.clock.stop_reason(0, states + edge_bytes) or self.stop_reason()
         if reason:
-            raise LimitReached(f"the search for liveness in the graph {reason}")
+            raise LimitReached(f"the search of the graph {reason}")
         self.clock.show("deciding liveness", nodes, len(self.levels))
 
     def _where(self, expr: Expr, binding: Binding) -> Mask:

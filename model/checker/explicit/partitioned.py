@@ -383,10 +383,6 @@ class PartitionedEngine(ExplicitEngine):
             self._gather()
         return super().late(premise, goal, binding, form, within) if self._ranks.rank == 0 else None
 
-    def occurs(self, expr: Expr, binding: Binding) -> bool:
-        """Like `occurs` of one process, on the first rank, after `lasso`; the others decide no liveness."""
-        return self._ranks.rank > 0 or super().occurs(expr, binding)
-
     def _gather(self) -> None:
         """Send the states of all ranks to the first, once.
 

@@ -99,6 +99,9 @@ def test_an_imported_machine_is_searched_with_its_final_states() -> None:
         (lambda: transitions.Machine(states=["a"], initial="a", transitions=[
             {"trigger": "go", "source": "a", "dest": "=", "conditions": lambda: True}]),
          "a condition <function .*, which cannot be the name of a flag: rename it"),
+        (lambda: transitions.Machine(Program(), states=["a"], initial="a", transitions=[
+            {"trigger": "go", "source": "a", "dest": "=", "conditions": "a_state_is_left"}]),
+         "a condition 'a_state_is_left', which cannot be the name of a flag: rename it"),
         (lambda: transitions.Machine(states=["a", "b"], initial="a", transitions=[
             {"trigger": "go", "source": "a", "dest": "b", "conditions": Program().ready, "unless": Program().ready}]),
          "two conditions with the name 'ready': rename one"),

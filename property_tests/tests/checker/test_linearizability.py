@@ -138,7 +138,8 @@ def test_a_decision_before_a_limit_is_not_thrown_away() -> None:
         return [*writes, Call(f"{key}r", ("r", key), 1.0, 2.0, value)]
 
     wrong, wide = calls_of("a", 99), calls_of("b", 5)
-    assert isinstance(judge(wrong, number, configurations_max=5_200), Broken)
+    found = judge(wrong, number, configurations_max=5_200)
+    assert isinstance(found, Broken) and not found.whole and "was not searched to the end" in found.explanation
     with pytest.raises(LimitReached):
         judge(wide, number, configurations_max=3)
     assert isinstance(judge([*wrong[-1:], *wide], number, configurations_max=3), Broken)

@@ -96,9 +96,7 @@ def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
     """An assignment of another sequence in the same step does not hide it."""
     step = "wire, none = sequence(1, full=bool), sequence(1, full=bool)\n@transition()\ndef push(self, s):\n 'One.'\n "
     for more in ("", "; s.wire = s.none; s.wire.push(full=True)"):
-        with pytest.raises(
-            DeclarationError, match="has pushed to the sequence wire when it was full, .* after 2 steps"
-        ):
+        with pytest.raises(DeclarationError, match=r"pushed to the sequence wire when it was full, .* after 2 steps"):
             check(declared(f"{step}s.wire.push(full=True){more}", System)())
 
 
