@@ -250,10 +250,12 @@ def test_a_line_that_fits_nothing_names_the_nearest_steps_and_their_guards() -> 
 # ---- our rendezvous
 
 
-def test_simulated_runs_of_ours_are_clean() -> None:
-    outcome = follow([*range(SEEDS), *LEAVES], lambda _: None)
+@pytest.mark.parametrize("first", range(0, SEEDS, 100))
+def test_simulated_runs_of_ours_are_clean(first: int) -> None:
+    seeds = [*range(first, min(first + 100, SEEDS)), *LEAVES]
+    outcome = follow(seeds, lambda _: None)
     assert not outcome.disagreements
-    assert outcome.compared > 20 * SEEDS
+    assert outcome.compared > 20 * len(seeds)
 
 
 BROKEN: dict[str, Mutant] = {
