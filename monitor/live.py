@@ -14,7 +14,7 @@ from .keys import MalformedLine
 from .rendezvous.judging import Problem
 from .rendezvous.known import Options
 from .rendezvous.runs import Runs
-from .rendezvous.shared_state import Protocol
+from .rendezvous.shared_state import Protocol, identify
 from .sources import Look
 from .watch import Notice, Watch
 
@@ -43,7 +43,7 @@ class Live:
             return watch.silence(look.quiet, look.why)
         if look.line is None:
             return watch.look(look.state, look.time, look.took, look.missing)
-        if look.line.what == "refused":
+        if look.line.what == "refused" and watch.job in ("", (identify(look.line.key) or ("", ""))[1]):
             watch.numbers.lost_writes += 1  # the write has lost to another one
         wrong = self._judged(look)
         watch.notices += wrong
@@ -67,7 +67,7 @@ class Live:
         self.runs.feed(look.line)
         if self.watch.machines is not None:
             self.watch.machines.line(look.line.fields)
-        for follower in self.runs.all:
+        for follower in (one for one in self.runs.all if self.watch.job in ("", one.run)):
             key = id(follower)
             known = self._told.get(key, 0)
             texts += [_said(each) for each in follower.problems[known:] if each.harm]

@@ -35,6 +35,7 @@ from trystate.model.autograd.vocabulary import Part
 from trystate.model.errors import UsageError
 
 FORMAT = 1
+NEEDED = {"header": ("worker",), "told": ("to",), "heard": ("peer",), "answered": ("peer", "outcome")}
 LINE_BYTES_MAX = 1 << 26  # the counts of two million nodes
 PASSES_MAX = 10_000  # passes that are kept: at twice this number, older passes that have ended are forgotten
 WRONG_MAX = 1_000
@@ -179,6 +180,8 @@ def _checked(where: str, raw: bytes, is_first: bool) -> Line:
         raise UsageError(f"{where}: the line has no `op`; give a record that `record_to` has written")
     if is_first and (line.get("by"), line.get("format")) != ("autograd", FORMAT):
         raise UsageError(f"{where}: this is not a record of passes of format {FORMAT}; give one that `record_to` wrote")
+    if lacking := [name for name in NEEDED.get(line["op"], ()) if not isinstance(line.get(name), int | str)]:
+        raise UsageError(f"{where}: the line has no `{lacking[0]}`; give a record that `record_to` has written")
     return line
 
 

@@ -115,8 +115,8 @@ def tailed(
             if state is not None and protocol is Protocol.OURS:
                 rooms[line.connection] = state.writer
                 states[name], state = state, counted(state, counters[name])
-        elif identity is not None and line.what == "room" and identity[1] in states:
-            name, token = identity[1], rooms.get(line.connection, "")
+        elif identity is not None and line.what == "room" and identity[1] in states and "error" not in line.fields:
+            name, token = identity[1], str(line.fields.get("node") or rooms.get(line.connection, ""))
             counters[name][token] += 1
             state = counted(states[name], counters[name])
         elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:

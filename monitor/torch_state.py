@@ -132,6 +132,8 @@ def _checked(found: Any) -> TorchState:
     if missing:
         raise NoTorchState(f"it lacks {', '.join(sorted(missing))}")
     ranks = {_node(one): _typed(rank, int, "rank") for one, rank in _typed(said["participants"], dict, "ranks").items()}
+    if min(ranks.values(), default=0) < 0:
+        raise NoTorchState(f"it has a rank {min(ranks.values())}")
     beats = {_node(one): _stamp(when) for one, when in _typed(said["last_heartbeats"], dict, "heartbeats").items()}
     return TorchState(
         round=_typed(said["round"], int, "round"),

@@ -496,5 +496,5 @@ def _payload(found: Mapping[str, Any]) -> Mapping[str, Any]:
 def _number(value: Any) -> int | None:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

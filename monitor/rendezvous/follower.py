@@ -119,7 +119,7 @@ class Follower(Possibilities):
         self.lines += 1
         peer = self.roster.of(line.connection)
         if line.what == "room" and "error" not in line.fields:
-            peer = self.roster.requested(line.fields.get("node", ""), line.connection, self.now)
+            peer = self.roster.requested(str(line.fields.get("node", "")), line.connection, self.now)
         if line.what == "write":
             self._write(line)
         elif line.what == "refused":
@@ -193,10 +193,11 @@ class Follower(Possibilities):
         if snapshot.life != previous.life and self.begun:
             self._begin_again("the store has lost it")
             previous = Snapshot()
-        if not self._know(previous, snapshot):
+        unseen = bool(line.fields.get("unseen"))
+        # Only the write after the last one shows what it changes.
+        if not self._know(previous, snapshot, infers=not again and not unseen and replaced == last_seen):
             self.stopped, self.snapshot = True, previous
             return
-        unseen = bool(line.fields.get("unseen"))
         # A value that is repeated, or that bypassed the recorder, was not written by a recorded connection.
         peer = None if again or unseen else self.roster.writer(line.connection, previous, snapshot)
         if again:
@@ -248,7 +249,7 @@ class Follower(Possibilities):
         self._calls = (self._calls or self.now) if snapshot.calling else 0.0
 
     def _gap(self, why: str) -> None:
-        """Note missing writes: their lines cannot be read, or the record was changed."""
+        """Note missing lines: they cannot be read, or the record was changed."""
         if self.damaged:
             self._lacks(f"{self.place}: {why}, and {self.damaged} cannot be read")
         else:
@@ -317,6 +318,12 @@ class Follower(Possibilities):
                 self.judge.note("the release is one of torch 2.5 to 2.12: no later one ends so")
                 return
             believed = self._became(Edition.TORCH, believed)
+        if closes_alone(previous, snapshot) and snapshot.closed and not snapshot.closed.verdict:
+            # set_closed() or shutdown() of a program that uses the handler without an agent; a member or not.
+            self.judge.note(f"{snapshot.closed}: by {peer}")
+            self.states = believed
+            self._adopt(snapshot)
+            return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
         self.states = believed
@@ -468,10 +475,14 @@ class Follower(Possibilities):
 
     def _awake(self, node: int) -> None:
         """A node with a line is alive. If it seemed dead, only its connections had ended."""
+        stalls = int(self.protocol is Protocol.OURS)  # `resume` knows whether its lease is over: then it has no workers
+        if any(self.stepper.get(state, "crashed", node) for state in self.states):
+            self.change(
+                lambda state: self.stepper.put(state, {("crashed", (node,)): 0, ("stalled", (node,)): stalls})
+                if self.stepper.get(state, "crashed", node) else state
+            )  # fmt: skip
         if any(self.stepper.get(state, "stalled", node) for state in self.states):
             self.always("resume", node)
-        if any(self.stepper.get(state, "crashed", node) for state in self.states):
-            self.change(lambda state: self.stepper.put(state, {("crashed", (node,)): 0}))
 
     def _gone(self, node: int) -> None:
         """Take the end of a node's last connection: a torch process has ended, a node of ours may connect again."""
@@ -515,7 +526,7 @@ class Follower(Possibilities):
             self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
             return
         if not kept:
-            self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: its node has not joined a round")
+            self._gap(f"{self.roster.peers[node]}: {line.what} {line.key}: its node has not joined a round")
             return
         self.states = kept
         if name == "role":
@@ -604,8 +615,8 @@ class Follower(Possibilities):
 
     # ---- nodes and settings that a state shows
 
-    def _know(self, previous: Snapshot, snapshot: Snapshot) -> bool:
-        """Add new nodes and the settings; False: the run has too many nodes."""
+    def _know(self, previous: Snapshot, snapshot: Snapshot, *, infers: bool) -> bool:
+        """Add new nodes and the settings, which are inferred from torch's states; False: the run has too many nodes."""
         self._deadline = self._ends(previous)
         for who in self.roster.unknown(snapshot):
             if len(self.roster.peers) >= NODES_MAX and not self.forget_the_gone():
@@ -616,7 +627,7 @@ class Follower(Possibilities):
         if (settings := snapshot.settings) is not None:
             self.interval, self.window = settings.keep_alive_interval, settings.expiry_seconds
             self._resize(settings.min_nodes, settings.max_nodes)
-        elif self.options.high is None:
+        elif self.options.high is None and infers:
             self._infer(previous, snapshot)
         return True
 

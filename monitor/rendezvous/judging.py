@@ -93,7 +93,9 @@ class Judge:
         self.follower = follower
         self.problems: list[Problem] = []
         self.still_since = 0.0  # the time since which only heartbeats have happened
-        self.open: dict[str, tuple[tuple[int, ...], ...]] = {}  # broken promises, and the nodes that they are about
+        self.open: dict[
+            str, tuple[tuple[NodeName, ...], ...]
+        ] = {}  # broken promises, and the nodes that they are about
         self._still: tuple[bytes, ...] = ()
         self._still_place = ""
         self._asked: tuple[bytes, ...] | None = None  # the rest at which the promises were checked
@@ -281,7 +283,9 @@ class Judge:
         """Mark broken promises that were kept after all, by a fault or a user."""
         for problem in self.problems:
             if problem.kind == "hopeless" and problem.until is None:
-                members = self.open.get(problem.name, ())
+                roster = self.follower.roster
+                known = [names for names in self.open.get(problem.name, ()) if all(name in roster for name in names)]
+                members = [tuple(map(roster.index, names)) for names in known]
                 prop = self._property(problem.name)
                 if prop is not None and not any(self._open(prop, states[0], k) for k in members):
                     problem.until = self.follower.now
@@ -305,7 +309,7 @@ class Judge:
                     hopeless.append(indices)
             if hopeless:
                 names = tuple(str(follower.roster.peers[k[0]]) for k in hopeless if k)
-                self.open[prop.name] = tuple(hopeless)
+                self.open[prop.name] = tuple(tuple(follower.roster.peers[n].who for n in k) for k in hopeless)
                 self._violated(prop.name, "hopeless", names)
             if late:
                 limits = f"{SEARCH_STATES_MAX} states, or {SEARCH_SECONDS_MAX:g} s"

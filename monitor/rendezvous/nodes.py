@@ -105,7 +105,17 @@ class Roster:
 
     def opened(self, connection: int) -> None:
         """Forget the old connection with this number: a restarted server numbers its connections from the start."""
-        self._by_connection.pop(connection, None)
+        peer = self._by_connection.pop(connection, None)
+        if peer is not None:
+            peer.connections.discard(connection)
+
+    def all_closed(self, time: float) -> None:
+        """End each connection: their server has ended, and the next one numbers its connections from the start."""
+        self._by_connection.clear()
+        for peer in self.peers:
+            if peer.connections:
+                peer.connections.clear()
+                peer.gone, peer.blocked = time, None
 
     def closed(self, connection: int, time: float) -> Peer | None:
         """End a connection; returns the node if it was its last one."""

@@ -59,11 +59,14 @@ class Runs:
             if "continues" not in line.fields:
                 for one in self.all:
                     one.damaged = f"the part before {line.file}, the record of another server,"
+                for served in self.followers.values():
+                    served.roster.all_closed(line.time)
+                self._of.clear()
                 self.recorders += [line.file] if len(self.recorders) < RUNS_MAX else []
         elif line.what == "lost":
             self.lost += int(line.fields["lines"])
-            for barrier in self.barriers.values():  # the record does not repeat its keys
-                barrier.damaged = barrier.damaged or line.place
+            for each in self.all:  # the record repeats the states alone
+                each.damaged = each.damaged or line.place
         self.ended = line.what == "end"
         for follower in self._concerned(line):
             follower.feed(line)

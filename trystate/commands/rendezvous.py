@@ -97,7 +97,8 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _chosen(runs: Runs, run: str | None) -> list[Follower | Barrier]:
     begun = any(f.begun for f in runs.all)  # an observer reads keys that do not exist
-    found = [f for f in runs.all if (f.begun or not begun if run is None else f.run == run)]
+    # A key that was deleted is of a rendezvous without a state, and perhaps with problems.
+    found = [f for f in runs.all if (f.begun or f.problems or not begun if run is None else f.run == run)]
     if not found and run is not None:
         known = ", ".join(sorted({f.run for f in runs.all})) or "none"
         raise UsageError(f"the record has no rendezvous with --rdzv-id={run}; it has {known}")

@@ -260,10 +260,12 @@ def test_a_beat_in_a_room_is_in_the_record_and_a_failed_job_is_a_failure(tmp_pat
     path, end = tmp_path / "record", {"op": "end", "t": 5.0, "c": 0}
     beat = {"op": "room", "t": 3.0, "c": 1, "key": "trystate/job/state", "intent": "beat", "size": 34, "result": 1}
     closed = changed("mark_closed", joined(A), A, "no restart is left", "failed")
-    lines = [HEADER, {**written(joined(A), 2.0), "how": "room"}, beat, written(closed, 4.0), end]
+    other = {**beat, "c": 9, "node": A.node.token}  # it has connected again
+    lines = [HEADER, {**written(joined(A), 2.0), "how": "room"}, beat, other, written(closed, 4.0), end]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    first, second, _ = [look.state for look in tailed(path, None, pause=stop) if look.state is not None]
+    first, second, third, _ = [look.state for look in tailed(path, None, pause=stop) if look.state is not None]
     assert [*second.beats.values()] == [number + 1 for number in first.beats.values()]
+    assert [*third.beats.values()] == [number + 2 for number in first.beats.values()]
     assert main(["watch", str(path)]) == 1
 
 

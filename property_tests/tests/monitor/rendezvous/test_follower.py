@@ -19,8 +19,9 @@ from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.impl.rendezvous.state import LISTS, Closed
+from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
-from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.follower import NONE, Follower
 
 from ....adapters.simulator.conformance import follow
 from ....adapters.simulator.following import harm, recorded
@@ -337,6 +338,11 @@ def test_an_operator_may_close_a_rendezvous_and_drain_a_node() -> None:
     assert not harm(drained)
     assert drained.events[-1].step == "drain"
     assert str(drained.events[-1].node) == str(node)
+    first = next(iter(writes(lines)))
+    begun = decode(lines[first]["value"].encode("latin-1"), recorded=True)
+    alone = replace(begun, version=begun.version + 1, closed=Closed(str(begun.participants[0].node), "set_closed()"))
+    last = {**lines[first], "v": lines[first]["v"] + 1, "from": lines[first]["v"], "value": encode(alone).decode()}
+    assert not harm(followed([*lines[: first + 1], last], judged=False)), "a handler without an agent"
     also = {**write, "value": encode(replace(closed, round=state.round + 1)).decode()}
     assert harm(followed([*lines[: at + 1], also]))
 
@@ -382,6 +388,35 @@ def test_time_and_memory_grow_no_faster_than_lines_times_nodes() -> None:
 def test_a_connection_that_a_later_file_repeats_is_that_of_the_same_node(again: bool) -> None:
     header, write, *_ = grown(1)
     opened, closed = ({"op": op, "t": write["t"], "c": 1} for op in ("open", "close"))
-    lines = [header, opened, write, {**header, "t": write["t"]}, {**opened, "again": again}, closed]
+    later = {**header, "t": write["t"], "continues": 1}
+    lines = [header, opened, write, later, {**opened, "again": again}, closed]
     (peer,) = followed(lines, judged=False).roster.peers
     assert (peer.gone is not None) is again  # without `again` another connection has ended
+    (peer,) = followed([*lines[:3], {**header, "t": write["t"]}], judged=False).roster.peers
+    assert peer.gone is not None and not peer.connections, "another server has other connections"
+
+
+def test_the_beginning_of_a_later_file_shows_no_sizes() -> None:
+    (header, *lines), again = grown(2), {"again": True}
+    writes = [line for line in lines if line["op"] == "write"]
+    whole, rest = (followed(record, judged=False) for record in (writes[:2], [{**writes[1], **again}]))
+    assert (whole.low, whole.high, rest.low, rest.high) == (2, 2, None, None) and header["op"] == "header"
+
+
+def test_a_lost_line_is_not_a_fault_of_the_job() -> None:
+    lines = [*grown(2)]
+    at = next(k for k, line in enumerate(lines) if line["op"] == "set" and "MASTER_ADDR" in line["key"])
+    assert harm(followed([*lines[:at], *lines[at + 1 :]], judged=False))
+    lost = {"op": "lost", "t": lines[at]["t"], "c": 0, "lines": 1}
+    follower = followed([*lines[:at], lost, *lines[at + 1 :]], judged=False)
+    assert not harm(follower) and follower.undecided
+
+
+def test_a_node_that_is_back_after_its_expulsion_has_no_workers() -> None:
+    follower = followed(recorded(0)[1], judged=False)
+    who = next(who for who, node in follower.nodes().items() if AgentPhase.RUNNING in node.phases)
+    node, outside = follower.roster.index(who), ordinal(Membership.OUTSIDE)
+    gone = {("crashed", (node,)): 1, ("member", (node,)): outside, ("heartbeat_age", (node,)): NONE}
+    follower.change(lambda state: follower.stepper.put(state, gone))
+    follower._awake(node)
+    assert {*follower.nodes()[who].phases} == {AgentPhase.EXITING}
