@@ -1,4 +1,4 @@
-"""Rewrite docs/ledger.md from docs/ledger.json, to which `trystate simulate --ledger` adds, and docs/ledger.toml.
+"""Rewrite docs/ledger.md from docs/ledger.json, to which `trystate simulate --ledger` adds, docs/ledger.toml and docs/defects.toml.
 
     python docs/ledger.py [--check]
 
@@ -34,7 +34,8 @@ def campaigns() -> str:
     """The campaigns, their faults and findings, mutants, limits, and our own defects."""
     kept = json.loads((HERE / "ledger.json").read_text(encoding="utf-8"))
     entries, drawn = ([one for one in kept if ("mutants" in one) is wanted] for wanted in (False, True))
-    texts = tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
+    names = ("ledger.toml", "defects.toml")
+    texts = tomllib.loads("\n".join((HERE / name).read_text(encoding="utf-8") for name in names))
     parts = (_totals(entries), _campaigns(entries), _faults(entries), _findings(entries, texts))
     return "".join((*parts, _mutants(drawn, texts["mutant"]), _limits(texts["limit"]), _defects(texts["defect"])))
 

@@ -17,12 +17,12 @@ has the remedy of a wrong call of the language.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import os
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -38,7 +38,11 @@ from .expressions import Expr, Role, lift
 _ARGUMENTS = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|got|missing)")
 _USED = re.compile(r"(?:'(\w+)' object is not|object of type '(\w+)' has no) (callable|subscriptable|len)")
 _STORES = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)
+_POP_TOP, _CACHE = opmap["POP_TOP"], opmap["CACHE"]
+_VALUES = {opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "IS_OP", "BINARY_OP", "LOAD_ATTR", "UNARY_INVERT")}
+_VALUES |= {opmap[name] for name in ("LOAD_METHOD", "BINARY_SUBSCR") if name in opmap}
 _IS = {number for name, number in opmap.items() if name == "IS_OP" or name.endswith("_NONE")}
+_running = list[str]()  # the names of the bodies that are running, the outermost first
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
@@ -87,13 +91,43 @@ def check_plain(body: Callable[..., Any]) -> None:
     elif inspect.isgeneratorfunction(body):
         kind, remedy = "a generator", "leave `yield` out"
     else:
+        _refuse_second(body)
+        _refuse_without_effect(body.__code__)
         return _refuse_identity(body)
     source.refuse(f"{body.__name__} is {kind}, and a call would not run it: {remedy}", at=source.line_of(body.__code__))
 
 
-def check_helpers(names: Mapping[str, Any]) -> None:
-    """Refuse what `check_plain` does in the plain methods of a system too."""
-    for body in names.values():
+def _refuse_second(body: Callable[..., Any]) -> None:
+    """Refuse a second declaration of one name in a class: Python would forget the first."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and source.is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    names = frame.f_locals if frame is not None else {}
+    if "__qualname__" in names and hasattr(names.get(body.__name__), "body"):
+        at = source.line_of(body.__code__)
+        source.refuse(f"{body.__name__} is declared a second time in this class: rename one", at=at)
+
+
+def _refuse_without_effect(code: CodeType) -> None:
+    """Refuse a line like `s.lock == 0`, whose value nothing uses."""
+    codes = code.co_code[::2]
+    for k in (k for k, number in enumerate(codes) if number == _POP_TOP):
+        last = k - 1
+        while codes[last] == _CACHE:
+            last -= 1
+        if codes[last] in _VALUES:
+            at = next(line for start, end, line in code.co_lines() if start <= 2 * last < end)
+            source.refuse("the value of this line is not used: write s.when(...) for a guard, = for an assignment, "
+                          "and () for a call", at=f"{code.co_filename}:{at}")  # fmt: skip
+
+
+def check_helpers(cls: type) -> None:
+    """Refuse what `check_plain` does in the plain methods of a system too, and one in place of a declaration."""
+    for name, body in vars(cls).items():
+        above = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
+        if isinstance(body, FunctionType) and hasattr(above, "body"):
+            at = source.line_of(body.__code__)
+            source.refuse(f"{name} replaces a declaration of a base class, and has no decorator: add one", at=at)
         if isinstance(body, FunctionType) and not body.__module__.startswith(_COMPARED_BY_A_TEST):
             _refuse_identity(body, {"s", "before", "after"})
 
@@ -101,23 +135,28 @@ def check_helpers(names: Mapping[str, Any]) -> None:
 def _refuse_identity(body: Callable[..., Any], usual: Collection[str] = ()) -> None:
     """Refuse `s.owner is None`: Python decides `is` by itself, and it is always false of a tree."""
     code = body.__code__
-    if not _uses_is(code):
-        return
-    try:
-        text = ast.parse(textwrap.dedent(inspect.getsource(body)))
-    except (OSError, SyntaxError):
+    if not _uses_is(code) or (text := _parsed(code)) is None:
         return
     states = {*_parameters(code)} - {*code.co_varnames[:1]}  # and members, whose attributes are values too
     states &= {*usual} or states
     bound = [(one.targets, one.value) for one in ast.walk(text) if isinstance(one, ast.Assign)]
     bound += [([one.target], one.iter) for one in ast.walk(text) if isinstance(one, ast.For | ast.comprehension)]
-    names = [(name.id, value) for targets, value in bound for name in targets if isinstance(name, ast.Name)]
+    others = (one for one in ast.walk(text) if isinstance(one, ast.NamedExpr | ast.AnnAssign))
+    bound += [([one.target], one.value) for one in others if one.value is not None]
+    stored = ((name, value) for targets, value in bound for one in targets for name in ast.walk(one))
+    names = [(name.id, value) for name, value in stored if isinstance(name, ast.Name)]
     states |= {name for name, value in names if states & {getattr(one, "id", "") for one in getattr(value, "elts", ())}}
-    held = {name for name, value in names if _reads(value, states)}
+    held, parts = set[str](), [(name, part) for name, value in names for part in getattr(value, "elts", [value])]
+    while new := {name for name, part in parts if _reads(part, states | held)} - held:
+        held |= new
+    for match in (one for one in ast.walk(text) if isinstance(one, ast.Match) and _reads(one.subject, states | held)):
+        if any(isinstance(one, ast.MatchSingleton) for case in match.cases for one in ast.walk(case.pattern)):
+            source.refuse("`case True`, False or None is decided by Python before any state exists: write ite()",
+                          at=f"{code.co_filename}:{code.co_firstlineno + match.lineno - 1}")  # fmt: skip
     compared = (here for here in ast.walk(text) if isinstance(here, ast.Compare))
     for here in (one for one in compared if any(isinstance(op, ast.Is | ast.IsNot) for op in one.ops)):
         sides = (here.left, *here.comparators)
-        if any(_reads(side, states) or (isinstance(side, ast.Name) and side.id in held) for side in sides):
+        if any(_reads(side, states | held) or (isinstance(side, ast.Name) and side.id in held) for side in sides):
             source.refuse(
                 f"{ast.unparse(here)} is decided by Python before any state exists: write .absent for an empty field, "
                 "the flag itself for `is True`, and == otherwise",
@@ -125,18 +164,19 @@ def _refuse_identity(body: Callable[..., Any], usual: Collection[str] = ()) -> N
             )
 
 
-def refuse_carried(frame: FrameType) -> None:
-    """Refuse `n += 1` in a loop over an index, whose body runs once, for all members. Called as the loop begins."""
+def refuse_carried(frame: FrameType, by_a_generator: bool) -> bool:
+    """Refuse `n += 1` in a loop over an index, whose body runs once, for all members. Called as the loop begins.
+
+    Returns whether a function of Python, such as enumerate(), is between the loop and the generator of its members.
+    """
     code, first = frame.f_code, frame.f_code.co_firstlineno - 1
-    if frame.f_globals.get("__name__", "").startswith(_COMPARED_BY_A_TEST):
-        return
-    try:
-        text = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError):
-        return
+    if frame.f_globals.get("__name__", "").startswith(_COMPARED_BY_A_TEST) or (text := _parsed(code)) is None:
+        return False
     for loop in ast.walk(text):
         if not isinstance(loop, ast.For) or loop.lineno + first != frame.f_lineno:
             continue
+        if by_a_generator and isinstance(loop.iter, ast.Call) and hasattr(builtins, getattr(loop.iter.func, "id", "")):
+            return True
         within = [node for line in loop.body for node in ast.walk(line)]
         stored: dict[str, Any] = {}  # the first line that stores a name
         lines = [node for node in within if isinstance(node, _STORES) and node.value is not None]
@@ -155,6 +195,18 @@ def refuse_carried(frame: FrameType) -> None:
                     "count() or sum_(), or loop over numbers: for j in range(len(s.node))",
                     at=f"{code.co_filename}:{line.lineno + first}",
                 )
+    return False
+
+
+def _parsed(code: CodeType) -> ast.AST | None:
+    """The tree of a function, whose lines are counted from its first one; None without its source."""
+    try:
+        lines = inspect.getsource(code)
+        # A comment in the first column is less indented than the function.
+        text = ast.parse(f"if 1:\n{lines}" if lines[:1].isspace() else lines)
+    except (OSError, SyntaxError):
+        return None
+    return ast.increment_lineno(text, -1) if lines[:1].isspace() else text
 
 
 def _uses_is(code: CodeType) -> bool:
@@ -172,10 +224,14 @@ def _parameters(code: CodeType) -> Iterator[str]:
 
 
 def _reads(side: ast.expr, states: set[str]) -> bool:
-    """Whether an expression is a field of one of the states, such as `s.owner` or `s.owner[node]`."""
+    """Whether an expression is a value of one of the states: `s.owner`, `s.owner[node]`, `self.holder(s)`."""
+    if isinstance(side, ast.NamedExpr):
+        return _reads(side.value, states)
     root = side
-    while isinstance(root, ast.Attribute | ast.Subscript):
-        root = root.value
+    while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+        if isinstance(root, ast.Call) and any(isinstance(one, ast.Name) and one.id in states for one in root.args):
+            return True
+        root = root.func if isinstance(root, ast.Call) else root.value
     return root is not side and isinstance(root, ast.Name) and root.id in states
 
 
@@ -184,6 +240,11 @@ class Decorated:
     """The record of a decorator, with the function as its `body`."""
 
     body: Callable[..., Any]
+
+    def __bool__(self) -> bool:
+        if at := line_of_author():
+            source.refuse(f"{self.body.__name__} is a declaration, and has no value: write its lines here", at=at)
+        return True
 
     def __call__(self, *given: Any) -> NoReturn:
         source.refuse(f"{self.body.__name__} has a decorator, and cannot be called: move its lines to a plain method")
@@ -232,13 +293,24 @@ def check_given(name: str, body: Callable[..., Any], system: Any, *given: Any) -
 def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
     """The result of one run of a body."""
     check_given(name, body, system, *given)
+    before = source.refused()
+    _running.append(name)
     try:
-        return body(system, *given)
+        found = body(system, *given)
     except (TrystateError, MemoryError):
         raise
     except Exception as error:
-        found = _misuse(error) or f"raises {type(error).__name__}: {error}"
-        source.refuse(f"{name} {found}", at=_line_in(error, body))
+        why = _misuse(error) or f"raises {type(error).__name__}: {error}"
+        source.refuse(f"{name} {why}", at=_line_in(error, body))
+    finally:
+        _running.pop()
+    if (caught := source.refused()) is not None and caught is not before:
+        raise caught
+    return found
+
+
+def is_running() -> bool:
+    return bool(_running)
 
 
 def _misuse(error: Exception) -> str:
@@ -312,11 +384,16 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
     return first
 
 
+def _is_standard(path: str) -> bool:
+    """Whether a file is of Python's library: packages may be installed in a folder of it."""
+    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path and "dist-packages" not in path
+
+
 def line_of_author() -> str:
     """The line that has called the calling function; "" if it is of this package or the standard library."""
     frame = sys._getframe(2)
     path, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
-    ours = source.is_ours(path) or path.startswith(_STANDARD_LIBRARY) or module.startswith(_COMPARED_BY_A_TEST)
+    ours = source.is_ours(path) or _is_standard(path) or module.startswith(_COMPARED_BY_A_TEST)
     return "" if ours else f"{path}:{frame.f_lineno}"
 
 
@@ -334,12 +411,18 @@ def _misreadings_refused() -> Iterator[None]:
             )
         return str(kept[1].fget(tree))
 
-    kept: Any = Expr.__hash__, Expr.name
-    Expr.__hash__, Expr.name = refused, property(name)  # type: ignore[method-assign, assignment]
+    def number(tree: Expr) -> int:
+        if at := line_of_author():
+            source.refuse(f"{tree}.number is not a value of the state: write ord_({tree})", at=at)
+        return int(kept[2].fget(tree))
+
+    kept: Any = Expr.__hash__, Expr.name, Expr.number
+    here: Any = Expr
+    here.__hash__, here.name, here.number = refused, property(name), property(number)
     try:
         yield
     finally:
-        Expr.__hash__, Expr.name = kept  # type: ignore[method-assign]
+        here.__hash__, here.name, here.number = kept
 
 
 def _drawn() -> object:
@@ -353,7 +436,7 @@ def _line_in(error: Exception, body: Callable[..., Any]) -> str:
     at, here = source.line_of(body.__code__), error.__traceback__
     while here is not None:
         path = here.tb_frame.f_code.co_filename
-        if path == body.__code__.co_filename or (not source.is_ours(path) and not path.startswith(_STANDARD_LIBRARY)):
+        if path == body.__code__.co_filename or (not source.is_ours(path) and not _is_standard(path)):
             at = f"{path}:{here.tb_lineno}"
         here = here.tb_next
     return at

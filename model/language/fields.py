@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Any
 
 from . import source
+from .bodies import line_of_author
 from .expressions import Expr, const, lift, lift_like, lowest, placeholder, read
 from .sorts import BOOL, Sort, enum_sort, int_sort, optional
 
@@ -38,7 +39,14 @@ class Declared:
                 f"a declaration is compared with {other}: write s.NAME for a field of the state, and len(s.NAME) or "
                 'self.sizes["NAME"] for the size of an index'
             )
+        if isinstance(other, Declared) and self is not other and (at := line_of_author()):
+            source.refuse("two declarations are compared, and not two values: write s.NAME for both", at=at)
         return self is other
+
+    def __bool__(self) -> bool:
+        if at := line_of_author():
+            source.refuse("a declaration has no value: write s.NAME for a field of the state", at=at)
+        return True
 
     __hash__ = object.__hash__
 
@@ -324,6 +332,8 @@ def make_slot(name: str, declared: Field, sizes: Sizes) -> Slot:
     def number(bound: Any) -> Any:
         return sizes.number(bound, name, declared.at)
 
+    if isinstance(declared.initial, type):
+        source.refuse(f"{name}: initial={declared.initial.__name__} is a class: write ANY", at=declared.at)
     dims = tuple(sizes.sort(dim, f"{name}: per=", declared.at) for dim in declared.per)
     bounds = lift(number(declared.low)), lift(number(0 if declared.kind == "index" else declared.high))
     if declared.kind == "index":

@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class View(bodies.Decorated):
     """The record of `@machine`: how to read the control state from a state."""
 
-    body: Callable[..., Any]
     states: type[enum.Enum]
     each: str
     shown: Field | None = None  # given to `machine_of`

@@ -10,8 +10,9 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from inspect import CO_GENERATOR
 from opcode import opmap
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any, NoReturn
 
 from . import source
@@ -61,14 +62,14 @@ def check_loop(name: str) -> None:
 def _check_consumer(name: str) -> None:
     """Refuse `sum(s.x[j] for j in s.node)`. Called as the first member is taken, by the frame that takes it."""
     frame, by_an_author = sys._getframe(2), False
-    while frame.f_code.co_name == "<genexpr>" and frame.f_back is not None:
+    while frame.f_code.co_flags & CO_GENERATOR and frame.f_back is not None:
         by_an_author |= not source.is_ours(frame.f_code.co_filename)
         frame = frame.f_back
     if source.is_ours(frame.f_code.co_filename):
         return
-    if by_an_author and _opcode(frame) != _FOR_ITER:
+    within = frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>")
+    if (by_an_author and _opcode(frame) != _FOR_ITER) or within or refuse_carried(frame, by_an_author):
         _refuse_function(name)
-    refuse_carried(frame)
 
 
 def _opcode(frame: FrameType) -> int:
@@ -190,10 +191,16 @@ def _replaced(
 def looped(values: Iterable[Any]) -> Iterator[tuple[Expr, list[Expr]]]:
     """Consume the generator: the tree of each value, and the loop variables that the generator made."""
     outer = set(_open)
-    for value in values:
+    for value in _unused(values):
         # A copy: the next line allocates, and garbage collection may then end a loop that was left by `break`.
         running = tuple(_open)
         yield lift(value), [v for v in running if v not in outer]
+
+
+def _unused(values: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(values, GeneratorType) and values.gi_frame is None:
+        source.refuse("a generator is used a second time, and has no members left: write it again")
+    return values
 
 
 def _consume(op: str, values: Iterable[Any]) -> Expr:
@@ -230,7 +237,7 @@ def any_(values: Iterable[Any]) -> Expr:
 
 def all_(values: Iterable[Any]) -> Expr:
     """True where every one holds."""
-    return not_(any_(not_(value) for value in values))
+    return not_(any_(not_(value) for value in _unused(values)))
 
 
 def count(values: Iterable[Any]) -> Expr:

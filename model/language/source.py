@@ -29,6 +29,15 @@ def line_of(code: CodeType) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
+_refusals: list[DeclarationError] = []  # the last one
+
+
+def refused() -> DeclarationError | None:
+    """The last refusal, which the code of a body may have caught."""
+    return _refusals[-1] if _refusals else None
+
+
 def refuse(message: str, *, at: str | None = None) -> NoReturn:
     """Raise a DeclarationError that begins with the line to blame."""
-    raise DeclarationError(f"{at or line()}: {message}")
+    _refusals[:] = [DeclarationError(f"{at or line()}: {message}")]
+    raise _refusals[0]

@@ -270,9 +270,14 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     expr = value if isinstance(value, Expr) else lift_like(value, slot.sort)
     _refuse_misfit(slot, expr)
     # A loop over an index assigns every member there; any other index is compared with the place of the member.
-    loops, here = _place_of(slot, indices)
+    # Of a copy that was made in a loop, the loop's member is one member and not each.
+    given = state._outer if state._copy else ()
+    for index in indices:
+        if index.role is Role.LOOP and all(index is not one for one in running()):
+            source.refuse(f"{slot.name} is assigned at the {index} of a loop that has ended: assign it in the loop")
+    loops, here = _place_of(slot, indices, given)
     expr = substitute(expr, dict(loops))
-    if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
+    if any(v.role is Role.LOOP and all(v is not one for one in given) for v in (*expr.free, *here.free)):
         source.refuse(
             f"the loop index escapes into {slot.name}: use sum_(), max_(), min_(), count(), any_() or all_(); "
             "for one record of each member, write for k in range(len(s.node))"
@@ -298,11 +303,12 @@ def _refuse_misfit(slot: Slot, expr: Expr) -> None:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is outside")
 
 
-def _place_of(slot: Slot, indices: tuple[Expr, ...]) -> tuple[dict[Expr, Expr], Expr]:
-    """The placeholder of each loop index, and the condition that a member is at the other indices."""
+def _place_of(slot: Slot, indices: tuple[Expr, ...], given: Sequence[Expr]) -> tuple[dict[Expr, Expr], Expr]:
+    """The placeholder of each loop index that is not given, and the condition that a member is at the other indices."""
     places = slot.placeholders()
-    loops = {i: p for i, p in zip(indices, places, strict=True) if i.role is Role.LOOP}
-    if len(loops) < sum(i.role is Role.LOOP for i in indices):
+    each = [i.role is Role.LOOP and all(i is not one for one in given) for i in indices]
+    loops = {i: p for i, p, is_each in zip(indices, places, each, strict=True) if is_each}
+    if len(loops) < sum(each):
         source.refuse(f"{slot.name}: a loop index is used twice; write the diagonal one member at a time, with each=")
     return loops, and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
 

@@ -98,7 +98,7 @@ class System:
 
     def __init_subclass__(cls, *, edition: enum.Enum | None = None, deadlock: bool | None = None, **given: Any) -> None:
         super().__init_subclass__(**given)
-        bodies.check_helpers(vars(cls))
+        bodies.check_helpers(cls)
         cls._deadlock = cls._deadlock if deadlock is None else deadlock
         above: Family | None = getattr(cls, "__family__", None)
         classes = above.classes if above is not None else {}
@@ -114,6 +114,8 @@ class System:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(getattr(type(self), name, None), Field | Sequence | Records):
             source.refuse(f"self.{name} is the declaration of a field: write s.{name} for the state")
+        if bodies.is_running():
+            source.refuse(f"self.{name} is assigned in a body, which runs once and not in each state: declare a field")
         super().__setattr__(name, value)
 
     def __new__(cls, *, edition: Any = None, **_: Any) -> Self:

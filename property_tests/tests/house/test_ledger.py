@@ -25,7 +25,9 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a whee
 
 
 def texts() -> dict[str, Any]:
-    return tomllib.loads((DOCS / "ledger.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("ledger.toml", "defects.toml"))
+    )
 
 
 def entries(mutants: bool = False) -> list[dict[str, Any]]:

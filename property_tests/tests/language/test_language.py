@@ -82,6 +82,36 @@ def test_equal_members_of_two_enums_are_two_values() -> None:
     assert member_of(enum.IntEnum("Level", {"HIGH": 7}).HIGH, int_sort(0, 9)) is lift(7)  # type: ignore[attr-defined]
 
 
+def test_a_declaration_that_python_would_forget_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="go is declared a second time in this class: rename one"):
+
+        class Twice(Base):
+            @transition()
+            def go(self, s: SymbolicState) -> None:
+                """One."""
+                s.level = 3
+
+            @transition()  # type: ignore[no-redef]
+            def go(self, s: SymbolicState) -> None:  # noqa: F811
+                """Another."""
+                s.level = 1
+
+    step = declared("@transition()\ndef go(self, s): 'One.'; s.level = 3")
+    with pytest.raises(DeclarationError, match="go replaces a declaration of a base class, and has no decorator"):
+        declared("def go(self, s): s.level = 1", step)
+    assert "go" not in {t.name for t in declared("go = None", step)().transitions}
+
+
+def test_a_copy_that_a_quantifier_makes_is_changed_for_one_member() -> None:
+    """In a loop over an index, an assignment changes each member; the copy has one member."""
+    text = (
+        "def with_(self, s, j):\n    copy = s.fork()\n    copy.seen[j] = True\n    return count(copy.seen)\n"
+        "@always()\ndef one_more_is_enough(self, s): 'No.'; return any_(self.with_(s, j) >= 2 for j in s.node)\n"
+        "@transition()\ndef up(self, s): 'Up.'; s.level = 1"
+    )
+    assert check(declared(text)()).verdict("one_more_is_enough").status is Status.VIOLATED
+
+
 def test_is_with_a_value_of_the_state_is_refused() -> None:
     with pytest.raises(
         DeclarationError, match=r"t\.seen\[j\] is None is decided by Python .*: write \.absent"

@@ -22,6 +22,7 @@ from trystate.impl.rendezvous.state import LISTS, Closed
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
 from trystate.monitor.rendezvous.follower import NONE, Follower
+from trystate.monitor.rendezvous.stepping import Values
 
 from ....adapters.simulator.conformance import follow
 from ....adapters.simulator.following import harm, recorded
@@ -416,7 +417,7 @@ def test_a_node_that_is_back_after_its_expulsion_has_no_workers() -> None:
     follower = followed(recorded(0)[1], judged=False)
     who = next(who for who, node in follower.nodes().items() if AgentPhase.RUNNING in node.phases)
     node, outside = follower.roster.index(who), ordinal(Membership.OUTSIDE)
-    gone = {("crashed", (node,)): 1, ("member", (node,)): outside, ("heartbeat_age", (node,)): NONE}
+    gone: Values = {("crashed", (node,)): 1, ("member", (node,)): outside, ("heartbeat_age", (node,)): NONE}
     follower.change(lambda state: follower.stepper.put(state, gone))
     follower._awake(node)
     assert {*follower.nodes()[who].phases} == {AgentPhase.EXITING}
