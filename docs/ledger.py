@@ -1,4 +1,4 @@
-"""Rewrite docs/ledger.md from docs/ledger.json, to which `trystate simulate --ledger` adds, docs/ledger.toml and docs/defects.toml.
+"""Rewrite docs/ledger.md from docs/ledger.json, to which `trystate simulate --ledger` adds, and two .toml files.
 
     python docs/ledger.py [--check]
 

@@ -39,7 +39,7 @@ def ranges(kernel: Kernel, i: Instance) -> Iterator[Watch]:
 
 def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
     """Raise an error for the nearest reachable step that contradicts its declaration: it is not a verdict."""
-    # In one order for all engines: two steps may be as near.
+    # Two steps may be as near: all engines report the same one.
     nearest = sorted(exploration.found.items(), key=lambda one: (len(one[1].steps), one[0].instance or 0, str(one[0])))
     for key, path in nearest:
         if key.kind not in (WatchKind.RANGE, WatchKind.UNCLAIMED) or key.instance is None:

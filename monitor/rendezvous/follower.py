@@ -222,14 +222,8 @@ class Follower(Possibilities):
             self._adopt(snapshot, guess=True)
         elif peer is None and snapshot.draining - previous.draining:
             self._drained(snapshot, snapshot.draining - previous.draining)
-        elif peer is None and line.fields.get("how") == "room" and self._dropped(previous, snapshot):
-            pass
-        elif peer is None and closes_alone(previous, snapshot):
-            self.judge.note(f"{snapshot.closed}: by an operator, who is not a node")
-            self._adopt(snapshot)
         elif peer is None:
-            self._unexplained("the writer is not one of the nodes that the state lists")
-            self._adopt(snapshot)
+            self._foreign(line, previous, snapshot)
         else:
             self._explain(peer, previous, snapshot)
         self.begun = True
@@ -271,6 +265,16 @@ class Follower(Possibilities):
             return
         self._unexplained("an operator marks a node, and writes what no step writes")
         self._adopt(snapshot, guess=True)
+
+    def _foreign(self, line: Line, previous: Snapshot, snapshot: Snapshot) -> None:
+        """Explain a write of a node that no state has listed: a newcomer, or an operator."""
+        if line.fields.get("how") == "room" and self._dropped(previous, snapshot):
+            return
+        if closes_alone(previous, snapshot):
+            self.judge.note(f"{snapshot.closed}: by an operator, who is not a node")
+        else:
+            self._unexplained("the writer is not one of the nodes that the state lists")
+        self._adopt(snapshot)
 
     def _dropped(self, previous: Snapshot, snapshot: Snapshot) -> bool:
         """Explain a write in which a room drops silent nodes because a newcomer has connected.
@@ -475,7 +479,7 @@ class Follower(Possibilities):
 
     def _awake(self, node: int) -> None:
         """A node with a line is alive. If it seemed dead, only its connections had ended."""
-        stalls = int(self.protocol is Protocol.OURS)  # `resume` knows whether its lease is over: then it has no workers
+        stalls = int(self.protocol is Protocol.OURS)  # `resume` stops its workers if its lease is over
         if any(self.stepper.get(state, "crashed", node) for state in self.states):
             self.change(
                 lambda state: self.stepper.put(state, {("crashed", (node,)): 0, ("stalled", (node,)): stalls})

@@ -246,7 +246,7 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
         assert [look.line.what for look in tailed(begins, None, pause=stop) if look.line] == ["header", "write", "end"]
 
 
-def test_a_file_with_a_number_in_its_name_is_not_a_later_file_without_its_header(tmp_path: Path) -> None:
+def test_a_later_file_of_a_record_has_its_number_in_the_header(tmp_path: Path) -> None:
     end = json.dumps({"op": "end", "t": 5.0, "c": 0}) + "\n"
     for name in ("2026", ".5", "run.1", "run.2"):
         (tmp_path / name).write_text(json.dumps(HEADER) + "\n" + end * (name != "run.1"))

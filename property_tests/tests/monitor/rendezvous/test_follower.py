@@ -315,7 +315,7 @@ def test_a_room_that_closes_because_a_newcomer_has_connected_is_followed() -> No
     assert "close_as_failed" in {event.step for event in follower.events} and not follower.problems
 
 
-def test_who_closes_a_room_does_not_silence_the_other_members() -> None:
+def test_a_closing_of_a_room_silences_no_other_member() -> None:
     follower = followed(recorded(25, room=True)[1])
     assert follower.snapshot.closed and "silence" not in {event.step for event in follower.events}
     assert follower.roster.of(0) is None, "the changes in a tick have no connection"
