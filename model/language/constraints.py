@@ -13,7 +13,6 @@ from typing import Any
 
 from . import bodies, source
 from .expressions import TRUE, Expr, and_, named
-from .machines import apply_effects
 from .state import SymbolicState
 from .transitions import Transition
 
@@ -40,8 +39,14 @@ def conditions(system: Any, declared: Mapping[str, Constraint]) -> dict[str, Exp
     return found
 
 
-def confined(transition: Transition, constraints: Mapping[str, Expr]) -> Transition:
-    """The step where the state after it has the constraints."""
-    after = {name: apply_effects(tree, transition, transition.after) for name, tree in constraints.items()}
-    kept = [named(f"within {name}", tree) for name, tree in after.items() if tree is not TRUE]
+def confined(system: Any, transition: Transition, declared: Mapping[str, Constraint]) -> Transition:
+    """The step where the state after it has the constraints.
+
+    The bodies run again: after the step a value may be outside of its field's range, on which their trees depend.
+    """
+    kept = []
+    for name, one in declared.items():
+        after = SymbolicState(system, frozen=f"the constraint {name}", effects=transition.effects)
+        tree = bodies.value(name, bodies.call(name, one.body, system, after), source.line_of(one.body.__code__))
+        kept += [named(f"within {name}", tree)] if tree is not TRUE else []
     return replace(transition, guard=and_(transition.guard, *kept), conditions=(*transition.conditions, *kept))

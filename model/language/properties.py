@@ -309,8 +309,9 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
                 after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
                 given = (state, after, *(t.own if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)
-            elif t.name in claim.on:
-                source.refuse(f"{name} names the step {t.name}, which has other indices: use the same each=", at=at)
+        unfit = [t.name for t in system.transitions if t.name in claim.on]
+        if unfit and not conditions:
+            source.refuse(f"{name} names the step {unfit[0]}, which has other indices: use the same each=", at=at)
         return replace(traced, conditions=conditions)
     if claim.coarse is not None:
         coarse = _coarser(system, claim.coarse, claim.sizes)

@@ -178,9 +178,10 @@ class System:
                 self._groups[name] = column = make_column(self, name, one)  # the columns below may read it
                 if name in self.slots:
                     source.refuse(f"a derived column cannot be called {name!r}: a field has it", at=column.slot.at)
-        self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
+        confining = {k: v for k, v in body.items() if isinstance(v, Constraint)}
+        self.constraints = conditions(self, confining)
         steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
-        self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)
+        self.transitions: tuple[Transition, ...] = tuple(confined(self, t, confining) for t in steps)
         self.machines: dict[str, Machine] = {
             k: make_machine(self, k, v) for k, v in body.items() if isinstance(v, View)
         }

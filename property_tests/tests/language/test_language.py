@@ -17,7 +17,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.kernel import WatchKey, WatchKind
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
-from trystate.model.language import Form, SymbolicState, all_, any_, bodies, transition
+from trystate.model.language import Form, SymbolicState, System, all_, any_, bodies, transition
 from trystate.model.language.expressions import lift, member_of
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim
@@ -110,6 +110,15 @@ def test_a_copy_that_a_quantifier_makes_is_changed_for_one_member() -> None:
         "@transition()\ndef up(self, s): 'Up.'; s.level = 1"
     )
     assert check(declared(text)()).verdict("one_more_is_enough").status is Status.VIOLATED
+
+
+def test_a_constraint_is_judged_beyond_the_range_of_a_field() -> None:
+    text = (
+        "x = integer(0, 7)\n@constraint\ndef kept(self, s): return {}\n@transition()\ndef up(self, s): 'Up.'; s.x += {}"
+    )
+    with pytest.raises(DeclarationError, match="leaves the field's range"):  # 8 is even, so 6 is not the last
+        check(declared(text.format("s.x % 2 == 0", 2), System)())
+    assert check(declared(text.format("s.x <= 7", 1), System)()).exploration.distinct == 8
 
 
 def test_is_with_a_value_of_the_state_is_refused() -> None:
