@@ -401,6 +401,13 @@ class Rooms(Served):
         """A node whose join the server has ended is on no list before it begins another join."""
         return all_(implies(s.ended[j], s.member[j] == Membership.OUTSIDE) for j in s.node)
 
+    @step(on=("withdraw",), witness="a_member_is_drained", needs="drain")
+    def a_drain_spends_no_restart(
+        self, before: SymbolicState, after: SymbolicState, node: Expr, connection: Expr
+    ) -> Condition:
+        """A drained node is not a member of a complete round when its request to leave is applied."""
+        return Served.a_drain_spends_no_restart.body(self, before, after, node)
+
     @step(on=("replace_round",), each=("node", "connection"), witness="two_return")
     def a_request_ends_its_own_round(
         self, before: SymbolicState, after: SymbolicState, node: Expr, connection: Expr

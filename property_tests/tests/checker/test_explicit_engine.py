@@ -106,7 +106,7 @@ def test_liveness_of_a_part_of_the_states_is_refused(options: Any, words: str) -
 def test_a_graph_beyond_the_memory_limit_is_refused() -> None:
     engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine)
     engine.limits = Limits(memory_bytes=1 << 20)
-    with pytest.raises(LimitReached, match=r"for liveness in the graph stopped at .* MiB"):
+    with pytest.raises(LimitReached, match=r"search of the graph stopped at .* MiB"):
         engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
 
 
