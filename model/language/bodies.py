@@ -31,7 +31,7 @@ from opcode import opmap
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from ..errors import TrystateError
+from ..errors import DeclarationError, TrystateError
 from . import source
 from .expressions import Expr, Role, lift
 
@@ -304,8 +304,8 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
         source.refuse(f"{name} {why}", at=_line_in(error, body))
     finally:
         _running.pop()
-    if (caught := source.refused()) is not None and caught is not before:
-        raise caught
+    if (caught := source.refused()) is not before:
+        raise DeclarationError(*caught)
     return found
 
 

@@ -29,15 +29,16 @@ def line_of(code: CodeType) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-_refusals: list[DeclarationError] = []  # the last one
+_refusals: list[str] = [""]  # the last one, as its text: an error has the frames that raised it
 
 
-def refused() -> DeclarationError | None:
-    """The last refusal, which the code of a body may have caught."""
-    return _refusals[-1] if _refusals else None
+def refused() -> list[str]:
+    """The last refusal, which the code of a body may have caught; each one is another list."""
+    return _refusals
 
 
 def refuse(message: str, *, at: str | None = None) -> NoReturn:
     """Raise a DeclarationError that begins with the line to blame."""
-    _refusals[:] = [DeclarationError(f"{at or line()}: {message}")]
-    raise _refusals[0]
+    global _refusals
+    _refusals = [f"{at or line()}: {message}"]
+    raise DeclarationError(_refusals[0])
