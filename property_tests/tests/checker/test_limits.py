@@ -97,9 +97,10 @@ def test_more_initial_states_than_can_be_listed_hang_nothing(monkeypatch: pytest
     assert report.verdict("it_locks").reason == "there are more than 1,000 initial states"
     one = declared("@initial\ndef few(self, s): return count(s.x[j] for j in s.node) == 1", Wide)
     assert check(one(), properties=("it_is_open",)).choice.startswith("explicit: ")
-    monkeypatch.setattr(estimate, "LOOK_STATES", 10_000)
-    many = declared("@initial\ndef many(self, s): return count(s.x[j] for j in s.node) > 1", Wide)
-    assert check(many(), properties=("it_is_open",)).choice.startswith("symbolic: about 1e+12")
+    # A condition may leave many of them too: while they are not all found, as many are possible as without it.
+    assert [estimate.Guess(0, 1 << 40, Limits()).stop_reason(9, sizes, 24.0) for sizes in ([9], [1, 8])] == [
+        "about 1e+12 states", ""
+    ]  # fmt: skip
     assert len(declared("node = index(1200)\n@initial\ndef most(self, s): return any_(s.x)", Wide)().cells) == 1201
 
 
