@@ -16,6 +16,7 @@ from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor import metrics
+from trystate.monitor.live import Live
 from trystate.monitor.machines import Followed, Machines
 from trystate.monitor.rendezvous.shared_state import Snapshot, of_ours, of_torchs
 from trystate.monitor.sources import tailed
@@ -244,6 +245,20 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
     path.unlink()  # the recorder has removed its oldest file
     for begins in (path, tmp_path / "record.1"):
         assert [look.line.what for look in tailed(begins, None, pause=stop) if look.line] == ["header", "write", "end"]
+
+
+def test_the_watch_of_one_job_judges_and_counts_no_other(tmp_path: Path) -> None:
+    path, end = tmp_path / "record", {"op": "end", "t": 5.0, "c": 0}
+    jumped = replace(joined(A), version=joined(A).version + 1, round=7)  # no step writes that
+    wrong = {**written(jumped, 3.0, "other"), "v": 2, "from": 1}
+    lost = {**written(joined(A), 2.5, "other"), "op": "refused"}
+    lines = [HEADER, written(joined(A), 2.0), written(joined(A), 2.1, "other"), lost, wrong, end]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for job, found in (("job", (False, 0)), ("other", (True, 1))):
+        live = Live(Watch(job, "the record"))
+        for look in tailed(path, job, pause=stop):
+            live.take(look)
+        assert (live.is_wrong, live.watch.numbers.lost_writes) == found
 
 
 def test_a_later_file_of_a_record_has_its_number_in_the_header(tmp_path: Path) -> None:
