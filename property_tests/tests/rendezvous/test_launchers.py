@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.rendezvous.nodes import until
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
 NOT_RUN = ("transformers", "lightning")  # no test installs them; their rows use `trystate run`
@@ -50,6 +52,11 @@ def local(command: str, port: int) -> str:
     return command
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as tries:
+        return tries.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds no documentation")
 def test_the_page_has_a_row_of_each_launcher_with_both_commands() -> None:
     assert {"trystate", "torchrun", "accelerate", "transformers", "lightning", "Slurm"} <= rows().keys()
@@ -58,10 +65,13 @@ def test_the_page_has_a_row_of_each_launcher_with_both_commands() -> None:
 @pytest.mark.parametrize(("name", "machines"), CASES if NIGHTLY else [case for case in CASES if case in BY_DAY])
 def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SAYS)
-    command = local(rows()[name][machines - 1], free_port())
+    port = free_port()
+    command = local(rows()[name][machines - 1], port)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     running = []
     for node in range(machines):
+        if node:  # accelerate's machine 0 refuses a port that is taken, and node 1 of one machine can take it first
+            until(lambda: listens(port) or running[0].poll() is not None, SECONDS)
         variables = os.environ | {"NODE": str(node), "PATH": path, "SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1"}
         with (tmp_path / f"log.{node}").open("w") as log:
             argv = ["bash", "-c", command]
@@ -69,7 +79,8 @@ def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int,
                 subprocess.Popen(argv, cwd=tmp_path, env=variables, stdout=log, stderr=log, start_new_session=True)
             )
     try:
-        codes = [one.wait(SECONDS) for one in running]
+        until(lambda: all(one.poll() == 0 for one in running) or any(one.poll() for one in running), SECONDS)
+        codes = [one.poll() for one in running]
     finally:
         for one in running:
             if one.poll() is None:
