@@ -16,6 +16,7 @@ from .expressions import (
     and_,
     differing,
     equal,
+    ite,
     lift,
     not_,
     or_,
@@ -26,7 +27,7 @@ from .expressions import (
 )
 from .fields import Field
 from .quantifiers import abstract, instantiate, loop_variable
-from .sorts import enum_sort
+from .sorts import Sort, enum_sort
 from .state import SymbolicState, parameters
 from .transitions import Arc, Transition
 
@@ -151,7 +152,7 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
     if found is not None:
         return found
     if expr.op == "read":
-        indices = tuple(apply_effects(i, t, memo) for i in expr.args[1:])
+        indices = tuple(_inside(apply_effects(i, t, memo), i.sort) for i in expr.args[1:])
         slot_body = t.effects.get(expr.name)
         if slot_body is None:
             found = read(expr.name, indices, expr.sort)
@@ -167,3 +168,13 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
     memo[expr] = found
     return found
+
+
+def _inside(place: Expr, sort: Sort) -> Expr:
+    """A number to read a field at, or the last one of the field where a step has raised it beyond: that is reported."""
+    if place.sort.kind != "int" or (sort.least <= place.sort.least and place.sort.most <= sort.most):
+        return place
+    inside = lift(sort.most)
+    for number in range(sort.least, sort.most):
+        inside = ite(equal(place, lift(number)), lift(number), inside)
+    return inside

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from itertools import product
+from typing import Any
 
 import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError
-from trystate.model.language import System, flag, index, integer
+from trystate.model.language import System, flag, index, integer, ite, machine
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import FILE, declared
 
@@ -86,3 +88,32 @@ def leaves(program: tuple[tuple[str, int], ...]) -> bool:
                 seen.add((now[0], now[1]))
                 queue.append((now[0], now[1]))
     return False
+
+
+class Height(enum.Enum):
+    LOW = "the mark of the total is off"
+    HIGH = "the mark of the total is on"
+
+
+class Marks(System):
+    """A machine that is read at a number which a step raises."""
+
+    total = integer(0, 2)
+    mark = flag(per=range(3))
+
+    @machine(Height)
+    def height(self, s: Any) -> Any:
+        """The mark of the total."""
+        return ite(s.mark[s.total], Height.HIGH, Height.LOW)
+
+
+@pytest.mark.parametrize("engine", AVAILABLE)
+@pytest.mark.parametrize("held", [False, True])
+def test_a_machine_may_be_read_at_a_number_that_a_step_raises(engine: str, held: bool) -> None:
+    body = "    'Raise.'\n" + "    s.when(s.total < 2)\n" * held + "    s.mark[s.total] = True\n    s.total += 1"
+    raising = declared(f"@transition()\ndef step(self, s):\n{body}", Marks)
+    if held:
+        assert check(raising(), engine=engine).exploration.distinct == 3
+    else:
+        with pytest.raises(DeclarationError, match="step leaves the field's range after 3 steps"):
+            check(raising(), engine=engine)
