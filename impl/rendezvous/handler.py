@@ -89,6 +89,7 @@ from .waiting import SEATLESS
 NAME = "trystate"
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous serves the store for this time, so others can read it
+DRAINED_SECONDS = 86_400.0  # a drained node serves the store of its job at least for this time, if it has to
 SIGNALLED = (SignalException, KeyboardInterrupt)
 
 _local_ids = itertools.count()
@@ -217,7 +218,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 part.stop()
                 part.listed = False  # it has left
                 self._recorder.said("drained", state)
-                self.linger(self._options.other_jobs_timeout)  # the others continue, and need the store
+                self.linger(max(self._options.other_jobs_timeout, DRAINED_SECONDS))  # the others need the store
                 if self.for_launcher:
                     log.warning("%s", error)
                     raise NotNeeded(0) from None

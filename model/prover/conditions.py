@@ -42,14 +42,14 @@ from ..language.fields import Slot
 from ..language.quantifiers import abstract, instantiate, loop_variable
 from . import sizes
 
-INIT = "init"
+INIT = "initial-state"  # not a name of Python, so no step has it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
     """A condition to prove: `goal` holds wherever the assumptions and `guard` hold.
 
-    where: the step's name, or `init`. what: the property's name. trivial: its tree needs no solver.
+    where: the step's name, or INIT. what: the property's name. trivial: its tree needs no solver.
     """
 
     where: str

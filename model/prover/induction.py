@@ -71,7 +71,8 @@ ATTEMPTS = (
 # Whether a property follows from the others is decided with little effort, or it is left to the induction.
 FROM_OTHERS = (Attempt(0.2, True, FEW_LAWS | SAME), Attempt(0.2, True, SAME))
 LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS | SAME, SAME))
-FOLLOWS = "follows"
+UNSAT = "; unsat: proved\n"  # the second line of each question
+FOLLOWS = "from-the-others"  # as INIT, not the name of a step
 
 Term = Any
 
@@ -155,7 +156,7 @@ class Prover:
     """The proof of one system of any size.
 
     clock: seconds, from any start. seconds: the limit of the whole proof. effort: z3's `rlimit` for one question.
-    only: prove only these properties and assume all others. steps: prove only these steps, or `init`.
+    only: prove only these properties and assume all others. steps: prove only these steps, or INIT.
     stop: stop at the first condition that is not proved; the rest is not decided.
     """
 
@@ -349,7 +350,7 @@ def _text(condition: Condition, formulas: list[Term]) -> str:
     solver = load().Solver(ctx=context)
     solver.add(*(formula.translate(context) for formula in formulas))
     text = re.sub(r"\(_ (\S+) \1\)", r"\1", solver.to_smt2())  # z3's own form of a foreign enum value
-    return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{text}"
+    return f"; {condition.where}: {condition.what}\n{UNSAT}(set-logic ALL)\n{text}"
 
 
 def _solver(smt2: str, effort: int) -> Any:

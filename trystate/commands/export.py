@@ -15,7 +15,7 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.model.language import Property, System
 from trystate.model.prover.formulas import load
-from trystate.model.prover.induction import Answer
+from trystate.model.prover.induction import UNSAT, Answer
 from trystate.search.machine import decide
 
 from .. import registry
@@ -95,11 +95,18 @@ def _questions(args: argparse.Namespace) -> int:
     reporter = Reporter()
     with reporter.doing(f"proving {system.name}"):
         proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
-    for question in proof.asked:
-        name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
+    for old in args.out.glob("*.smt2"):
+        if old.read_text(encoding="utf-8", errors="replace").partition("\n")[2].startswith(UNSAT):
+            old.unlink()  # of an earlier export: a solver reads all files of the folder
+    written = [question for question in proof.asked if question.smt2]
+    for question in written:
+        name = f"{question.condition.where}-{question.condition.what}".replace(" ", "-")
         write_text(args.out / f"{name}.smt2", question.smt2, "--out")
-    refuted = sum(question.answer is Answer.REFUTED for question in proof.asked)
-    print(f"{plural(len(proof.asked), 'question')} in {args.out}: unsat proves one; z3 refutes {refuted:,}")
+    refuted = sum(question.answer is Answer.REFUTED for question in written)
+    print(f"{plural(len(written), 'question')} in {args.out}: unsat proves one; z3 refutes {refuted:,}")
+    if left := len(proof.asked) - len(written):
+        print(f"not written: {plural(left, 'question')}, since the {PROOF_S:g} s of a proof were over", file=sys.stderr)
+        return Exit.INCOMPLETE
     return Exit.OK
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, System
 from trystate.model.prover import second
+from trystate.model.prover.conditions import INIT
 from trystate.model.prover.counting import LAWS
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer, Proof, Prover, Question, Status
@@ -175,8 +176,13 @@ def _open(proof: Proof) -> Iterator[str]:
         where = question.condition.where
         yield ""
         if question.answer is Answer.MODEL:
-            yield f"{name}: a counterexample to induction, which may be unreachable. The step {where} breaks it here:"
-            yield from (f"  {line}" for line in state_lines(proof.system, question))
+            broken = (
+                "is false in this initial state"
+                if where == INIT
+                else f"a counterexample to induction, which may be unreachable. The step {where} breaks it here"
+            )
+            lines = [f"  {line}" for line in state_lines(proof.system, question)]
+            yield from (f"{name}: {broken}{':' if lines else ''}", *lines)
         else:
             others = f", and of {plural(len(questions) - 1, 'other condition')}" if len(questions) > 1 else ""
             yield f"{name}: the solver does not decide its condition of the step {where}{others}"

@@ -35,7 +35,7 @@ def processes(job: Job) -> list[int]:
 @pytest.fixture
 def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
     """Two agents, whose workers run; the first one serves the store."""
-    closing = f"close_timeout={getattr(request, 'param', 30)}"
+    closing = f"other_jobs_timeout=0,close_timeout={getattr(request, 'param', 30)}"
     conf = f"keep_alive_interval=1,keep_alive_max_attempt=10,join_timeout=30,last_call_timeout=0.2,{closing}"
     with Job(tmp_path, nodes="2", max_restarts=3, serving=None) as made:
         for name, serves in (("a", 1), ("b", 0)):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from trystate.commands import export
 from trystate.exits import Exit
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
@@ -43,9 +46,56 @@ def test_each_question_of_a_proof_is_written_and_read_again_as_unsat(command: Co
 def test_a_question_that_a_mistake_leaves_open_has_a_model(command: Command) -> None:
     code, out, err = command("export", *BROKEN, "--to", "smt2", "--out", "broken", "--property", "one_at_a_time")
     assert code == Exit.OK, err
-    assert "sat" in [_answer(file) for file in Path("broken").glob("*_one_at_a_time.smt2")]
+    assert "sat" in [_answer(file) for file in Path("broken").glob("*-one_at_a_time.smt2")]
     refuted = sum(_answer(file) == "unsat" for file in Path("broken").glob("*.smt2"))
     assert out.endswith(f"z3 refutes {refuted}\n")
+
+
+ALIKE = """
+from trystate.language import System, always, flag, transition
+
+class Alike(System, deadlock=False):
+    lock, held = flag(), flag()
+
+    @transition()
+    def take(self, s):
+        "Take."
+        s.lock = ~s.held
+
+    @transition()
+    def take_lock(self, s):
+        "Take the lock."
+        s.held = ~s.lock
+
+    @always()
+    def lock_free(self, s):
+        "The lock is free."
+        return ~s.lock
+
+    @always()
+    def free(self, s):
+        "Both are free."
+        return ~s.lock & ~s.held
+"""
+
+
+def test_a_folder_has_each_question_of_a_proof_and_no_other(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("alike.py").write_text(ALIKE)
+    monkeypatch.syspath_prepend(".")
+    to = ("export", "alike:Alike", "--to", "smt2", "--out", "alike")
+    code, out, _ = command(*to)
+    files = {file.name for file in Path("alike").iterdir()}
+    assert code == Exit.OK
+    assert out.startswith(f"{len(files)} questions")
+    assert {"take-lock_free.smt2", "take_lock-free.smt2"} <= files
+    Path("alike", "take_lock-free.smt2").rename(Path("alike", "of-an-earlier-proof.smt2"))
+    Path("alike", "mine.smt2").write_text("(check-sat)\n")
+    command(*to)
+    assert {file.name for file in Path("alike").iterdir()} == {*files, "mine.smt2"}
+    monkeypatch.setattr(export, "PROOF_S", 0.0)
+    code, out, err = command(*to)
+    assert (code, [file.name for file in Path("alike").iterdir()]) == (Exit.INCOMPLETE, ["mine.smt2"])
+    assert "not written: " in err
 
 
 def _answer(file: Path) -> str:

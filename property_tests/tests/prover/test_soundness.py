@@ -242,3 +242,11 @@ def test_a_field_may_have_a_name_of_the_solver(name: str) -> None:
     )
     proof = proved(any_size(declared(text, Lamp)))
     assert (proof.status["small"], proof.status["bounded"]) == (Status.NOT_PROVED, Status.PROVED)
+
+
+@pytest.mark.parametrize("steps", [("init", "grow"), ("grow", "init")])
+def test_a_step_may_have_the_name_of_the_initial_state(steps: tuple[str, str]) -> None:
+    text = "".join(f"@transition()\ndef {name}(self, s):\n    'Up.'\n    s.x = ite(s.x < 5, s.x + 1, 5)\n" for name in steps)
+    claims = "@always()\ndef two(self, s):\n    'Two.'\n    return s.x >= 2\n"
+    found = proved(any_size(declared("x = integer(0, 5)\n" + text + claims)))
+    assert found.status["two"] is Status.NOT_PROVED
