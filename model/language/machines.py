@@ -172,9 +172,9 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
 
 def _inside(place: Expr, sort: Sort) -> Expr:
     """A number to read a field at, or the last one of the field where a step has raised it beyond: that is reported."""
-    if place.sort.kind != "int" or (sort.least <= place.sort.least and place.sort.most <= sort.most):
+    if place.sort.kind != "int" or (sort.low <= place.sort.low and place.sort.high <= sort.high):
         return place
-    inside = lift(sort.most)
-    for number in range(sort.least, sort.most):
+    inside = lift(sort.high)
+    for number in range(sort.low, sort.high):
         inside = ite(equal(place, lift(number)), lift(number), inside)
     return inside

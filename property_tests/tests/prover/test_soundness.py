@@ -246,7 +246,8 @@ def test_a_field_may_have_a_name_of_the_solver(name: str) -> None:
 
 @pytest.mark.parametrize("steps", [("init", "grow"), ("grow", "init")])
 def test_a_step_may_have_the_name_of_the_initial_state(steps: tuple[str, str]) -> None:
-    text = "".join(f"@transition()\ndef {name}(self, s):\n    'Up.'\n    s.x = ite(s.x < 5, s.x + 1, 5)\n" for name in steps)
+    up = "@transition()\ndef {}(self, s):\n    'Up.'\n    s.when(s.x >= 1, s.x < 5)\n    s.x += 1\n"
+    text = "".join(map(up.format, steps))
     claims = "@always()\ndef two(self, s):\n    'Two.'\n    return s.x >= 2\n"
     found = proved(any_size(declared("x = integer(0, 5)\n" + text + claims)))
     assert found.status["two"] is Status.NOT_PROVED

@@ -68,7 +68,7 @@ def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int,
     port = free_port()
     command = local(rows()[name][machines - 1], port)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    running = []
+    running: list[subprocess.Popen[bytes]] = []
     for node in range(machines):
         if node:  # accelerate's machine 0 refuses a port that is taken, and node 1 of one machine can take it first
             until(lambda: listens(port) or running[0].poll() is not None, SECONDS)
