@@ -1,19 +1,17 @@
-"""Measures rooms: rendezvous of many nodes at one server of ours, with real connections and in virtual time.
+"""Measures rooms: rendezvous of many nodes at one server of ours.
 
     python benchmarks/rooms.py [--quick] [--only PART]
 
 A real node is a `Member` on its own connection; the nodes share four processes, and the server is another one. The
 seconds of a round end when its last node has returned, and are without the last call. `requests` counts the requests of
 all nodes, answered or not; `lost` are requests that were sent again. The nodes of each round must agree on members,
-ranks and master. In virtual time a message takes up to 4 ms each way, and the server takes no time, or the time that
-it was measured to take.
+ranks and master.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-import math
 import os
 import random
 import resource
@@ -30,8 +28,7 @@ from common import LOOPBACK, Part, ask, compare, processes, show
 
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.rooms.member import Member
-from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, NEED_SETTINGS, POKE
-from trystate.impl.rendezvous.rooms.room import Room
+from trystate.impl.rendezvous.rooms.messages import JOIN
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import RoomConnection
 from trystate.impl.store.tcp import TCPStore
@@ -43,9 +40,6 @@ LIMIT_SECONDS = 300.0
 OVER = (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED)
 OPEN_SECONDS = 60.0
 CALL_SECONDS = 1.0  # the last call
-DELAY_SECONDS = 0.004
-COSTS = {JOIN: 120e-6, BEAT: 20e-6}  # the server's time, with the system calls; any other request costs as a JOIN
-NOTICE_COST = 15e-6
 
 
 def settings_of(size: int) -> Settings:
@@ -287,126 +281,8 @@ def measured(found: Nodes, do: Callable[[], object]) -> list[str]:
     ]  # fmt: skip
 
 
-# ---- virtual time
-
-
-class Crowd:
-    """Many nodes at one room; a message takes up to DELAY_SECONDS, and the server takes `costs` for a request."""
-
-    def __init__(self, size: int, costs: dict[int, float]) -> None:
-        self.size, self.costs, self.now, self.busy = size, costs, 0.0, 0.0
-        self.rng, self.events, self.order = random.Random(size), list[tuple[float, int, Callable[[], None]]](), 0
-        self.counts = Counter[str]()
-        self.returned, self.longest = list[float](), 0.0
-        self.room = Room(lambda: "life")
-        self.members = [member(number, settings_of(size)) for number in range(size)]
-        self.reach = [(0.0, 0.0)] * (size + 1)  # when the last message of each node arrives, and the last one to it
-        for each in self.members:
-            each.connected(0.0)
-
-    def at(self, time: float, do: Callable[[], None]) -> None:
-        self.order += 1
-        heapq.heappush(self.events, (time, self.order, do))
-
-    def pump(self, number: int) -> None:
-        each = self.members[number]
-        if (data := each.take(self.now)) is not None:
-            self.counts["requests"] += 1
-            self.counts["heartbeats"] += data[0] in (BEAT, POKE)
-            there, back = self.reach[number]
-            there = max(there, self.now + self.rng.uniform(0, DELAY_SECONDS))
-            self.reach[number] = there, back
-            self.at(there, lambda: self.arrives(number, data))
-        wakes = each.wakes(self.now)
-        if wakes < math.inf:
-            self.at(max(wakes, self.now), lambda: self.wake(number))
-
-    def wake(self, number: int) -> None:
-        each = self.members[number]
-        if each.wakes(self.now) <= self.now:
-            if not each.woke(self.now):
-                self.counts["lost"] += 1
-                each.disconnected()
-                each.connected(self.now)
-            self.pump(number)
-
-    def arrives(self, number: int, data: bytes) -> None:
-        begins = max(self.now, self.busy)
-        self.busy = begins + (self.costs.get(data[0], self.costs[JOIN]) if self.costs else 0.0)
-        self.at(self.busy, lambda: self.applies(number, data))
-
-    def applies(self, number: int, data: bytes) -> None:
-        began = time.perf_counter()
-        answer = self.room.request(number, data, self.now)
-        self.longest = max(self.longest, time.perf_counter() - began)
-        self.counts["twice"] += answer[0] == NEED_SETTINGS
-        self.sends(number, answer, False)
-        self.settle()
-
-    def settle(self) -> None:
-        for peer, notice in self.room.notices:
-            self.counts["notices"] += 1
-            self.busy = max(self.busy, self.now) + (NOTICE_COST if self.costs else 0.0)
-            self.sends(peer, notice, True)  # type: ignore[arg-type]
-        self.room.notices.clear()
-        self.room.decisions.clear()
-        if self.room.due < math.inf:
-            due = self.room.due
-            self.at(max(due, self.now), lambda: self.tick(due))
-
-    def tick(self, due: float) -> None:
-        if self.room.due == due and self.now >= due:
-            self.room.tick(self.now)
-            self.settle()
-
-    def sends(self, number: int, data: bytes, notice: bool) -> None:
-        there, back = self.reach[number]
-        # An answer is sent when its request has been applied, a notice after the answers and notices before it.
-        back = max(back, max(self.now, self.busy if notice else 0.0) + self.rng.uniform(0, DELAY_SECONDS))
-        self.reach[number] = there, back
-        self.at(back, lambda: self.hears(number, data, notice))
-
-    def hears(self, number: int, data: bytes, notice: bool) -> None:
-        if heard(self.members[number], data, notice, self.now):
-            self.returned.append(self.now)
-        self.pump(number)
-
-    def round(self, number: int, failing: int | None = None) -> tuple[float, Counter[str]]:
-        """All nodes join, or one fails; the virtual seconds until the last has returned, and the counts."""
-        self.counts.clear()
-        self.returned.clear()
-        began = self.now
-        for one in range(self.size) if failing is None else [failing]:
-            self.members[one].join(self.now, LIMIT_SECONDS, failed=failing is not None)
-            self.pump(one)
-        while len(self.returned) < self.size:
-            self.now, _, do = heapq.heappop(self.events)
-            do()
-        places = [each.joined for each in self.members if each.joined is not None]
-        assert len({(p.round, p.members, p.master) for p in places}) == 1 and places[0].round == number
-        return max(self.returned) - began, self.counts
-
-
-def simulated(sizes: tuple[int, ...]) -> None:
-    """Two rounds in virtual time, with a server that takes no time and with one that takes the measured time."""
-    lines = []
-    for size in sizes:
-        for what, costs in (("no time", {}), ("measured costs", COSTS)):
-            crowd = Crowd(size, costs)
-            for number, failing in ((0, None), (1, 0)):
-                took, counts = crowd.round(number, failing)
-                less = CALL_SECONDS if number == 0 else 0.0
-                lines.append([f"{size:,}, {what}: {'second' if number else 'first'} round", f"{took - less:.3f}",
-                              f"{counts['requests']:,}", f"{counts['heartbeats']:,}", f"{counts['twice']}",
-                              f"{counts['notices']:,}", f"{counts['lost']}", f"{crowd.longest * 1e3:.0f}"])  # fmt: skip
-    heads = ["N", "seconds", "requests", "heartbeats of them", "again with settings", "notices", "lost",
-             "longest apply so far, ms"]  # fmt: skip
-    show("Virtual time, up to 4 ms each way; seconds beside the last call", heads, lines)
-
-
 PARTS: dict[str, Part] = {
     "real": lambda quick, times: real(((64, False),) if quick else ((512, False), (2_000, False), (2_000, True))),
-    "simulated": lambda quick, times: simulated((256,) if quick else (1_000, 10_000, 32_768)),
 }
 
 

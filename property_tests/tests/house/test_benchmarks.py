@@ -48,12 +48,11 @@ def test_a_benchmark_runs_and_its_sides_count_the_same(line: str, shown: str, tm
 PARTS = {
     "store": ("operations", "record", "kept", "growth"),
     "adversity": ("descriptors", "crowd", "disk", "memory", "names", "six", "clock"),
-    "rooms": ("simulated", "real"),
+    "rooms": ("real",),
     "rendezvous": ("rounds",),
-    "scale": ("state", "round", "late"),
     "autograd": ("linear", "contexts"),
 }
-BY_DAY = [("store", "operations"), ("adversity", "descriptors"), ("scale", "state")]
+BY_DAY = [("store", "operations"), ("adversity", "descriptors")]
 RUN = [(name, part) for name, parts in PARTS.items() for part in parts] if NIGHTLY else BY_DAY
 
 
