@@ -31,6 +31,8 @@ PAUSE_SECONDS = 0.2  # polling interval of the end of a record
 RETRY_SECONDS = 1.0  # pause before a new connection to a store
 READ_BYTES = 1 << 20
 HEAD_BYTES = 1 << 10  # the beginning of a file, by which it is recognised
+# A look costs time for each node. A record of 1,000 nodes has 200 heartbeats a second, each of them a line.
+NODES, BEATS_SECONDS = 64, 0.03  # heartbeats are shown together, within this time for each so many nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def tailed(
     last, came = 0.0, clock()
     states, counters = dict[str, Snapshot](), defaultdict[str, Counter[str]](Counter)  # each job has one
     rooms = dict[int, str]()  # the token of the node that has last changed a room by each connection
+    beaten, shown = "", 0.0  # the job with heartbeats that no look has shown; the time of the last look with a state
     for line in _lines(path, clock, pause):
         if line is None:
             why = "the record does not grow; see whether its server still runs"
@@ -118,13 +121,18 @@ def tailed(
         elif identity is not None and line.what == "room" and identity[1] in states and "error" not in line.fields:
             name, token = identity[1], str(line.fields.get("node") or rooms.get(line.connection, ""))
             counters[name][token] += 1
-            state = counted(states[name], counters[name])
+            beaten = name
         elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:
             name = beat["run"]
             result = line.fields.get("result")
             if isinstance(result, int) and name in states and any(w.token == beat["token"] for w in states[name].beats):
                 counters[name][beat["token"]] = result
-                state = counted(states[name], counters[name])
+                beaten = name
+        if state is None and beaten:
+            due = shown + BEATS_SECONDS * (len(states[beaten].members) // NODES)
+            state = counted(states[beaten], counters[beaten]) if last >= due or line.what == "end" else None
+        if state is not None:
+            beaten, shown = "", last
         yield Look(last, state, job=job or next(iter(jobs), ""), line=line)
         if line.what == "end":
             return

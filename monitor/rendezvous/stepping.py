@@ -114,13 +114,15 @@ class Stepper:
 
     def put(self, state: Bytes, values: Values) -> Bytes:
         """The state with other values in these cells."""
-        changed = list(state)
+        changed: list[bytes | bytearray] = list(state)
+        shapes = {name: self.columns[name].shape for name, _ in values}
+        for name, shape in shapes.items():
+            changed[self.columns[name].at] = bytearray(state[self.columns[name].at])
         for (name, indices), value in values.items():
             column = self.columns[name]
-            data, place = bytearray(changed[column.at]), _place(column.shape, indices) * column.width
-            data[place : place + column.width] = value.to_bytes(column.width, "little")
-            changed[column.at] = bytes(data)
-        return tuple(changed)
+            place = _place(shapes[name], indices) * column.width
+            changed[column.at][place : place + column.width] = value.to_bytes(column.width, "little")  # type: ignore[index]
+        return tuple(map(bytes, changed))
 
     # ---- steps and conditions
 

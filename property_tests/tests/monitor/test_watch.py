@@ -30,11 +30,11 @@ SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)
 A, B, C, D = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{name}", 29500) for name in "ABCD")
 
 
-def joined(*nodes: Participant) -> State:
+def joined(*nodes: Participant, settings: Settings = SETTINGS) -> State:
     """An open round of ours, made by the runtime's own changes."""
-    state = changed("add_to_participants", State("life", SETTINGS), nodes[0], SETTINGS)
+    state = changed("add_to_participants", State("life", settings), nodes[0], settings)
     for node in nodes[1:]:
-        state = changed("add_to_participants", state, node, SETTINGS)
+        state = changed("add_to_participants", state, node, settings)
     return state
 
 
@@ -282,6 +282,21 @@ def test_a_beat_in_a_room_is_in_the_record_and_a_failed_job_is_a_failure(tmp_pat
     assert [*second.beats.values()] == [number + 1 for number in first.beats.values()]
     assert [*third.beats.values()] == [number + 2 for number in first.beats.values()]
     assert main(["watch", str(path)]) == 1
+
+
+def test_heartbeats_of_many_nodes_are_shown_together(tmp_path: Path) -> None:
+    path, nodes = tmp_path / "record", [Node(f"node{k}", 1, 0, f"t{k}") for k in range(128)]
+    crowd = joined(*(Participant(node, "host", 1) for node in nodes), settings=Settings(2, 128))
+    beats = [
+        {"op": "room", "t": 3.0 + k / 1000, "c": k, "key": "trystate/job/state", "intent": "beat", "size": 34,
+         "node": node.token, "result": 1}
+        for k, node in enumerate(nodes)
+    ]  # fmt: skip
+    lines = [HEADER, {**written(crowd, 2.0), "how": "room"}, *beats, {"op": "end", "t": 3.128, "c": 0}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    states = [look.state for look in tailed(path, None, pause=stop) if look.state is not None]
+    assert len(states) == 1 + 3 + 1, "one at once, two more in 128 ms, and the rest at the end"
+    assert set(states[-1].beats.values()) == {number + 1 for number in states[0].beats.values()}
 
 
 @pytest.mark.parametrize(
