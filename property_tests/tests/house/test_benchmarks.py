@@ -35,7 +35,6 @@ def by_night(line: str, shown: str, why: str) -> object:
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        ("cores --quick --cores 2", r"288 states .* 2 cores, 1 word:.*8,541 states .* 1 core, 2 words:"),
         by_night("checker --quick", r"trystate +\| 288 .*trystate +\| 8,541 ", "compiles, and searches in each tool"),
         by_night("published --quick", r"Consensus\S+ +\| 4 ", "starts TLC and compiles"),
     ],
