@@ -174,7 +174,7 @@ class Room:
             if name == "begin" and t is None:
                 self._table = Table(arguments[0], decode_settings(arguments[1]))
             elif name == "snapshot":
-                self._table = Table.of(decode(arguments[0])) if arguments[0] else None
+                self._table = Table.of(decode(arguments[0], any_size=True)) if arguments[0] else None
                 self._ended = OrderedDict((token, (join, verdict)) for token, join, verdict in arguments[1])
             elif t is None or version != t.version + 1:
                 raise IntentError(f"the record of version {version} of a room follows the version {t and t.version}; "

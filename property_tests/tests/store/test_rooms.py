@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trystate.impl.rendezvous.encoding import decode, encode_settings
+from trystate.impl.rendezvous import encoding
+from trystate.impl.rendezvous.encoding import TEXT_LENGTH_MAX, decode, encode_settings
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.rooms.messages import ANYWAY, BEAT, CLOSE, JOIN, LEAVE, LOOK, Intent, digest
 from trystate.impl.rendezvous.state import Node, Participant, Settings
@@ -176,15 +177,20 @@ def heard(connection: RoomConnection, count: int) -> list[Message]:
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_killed_server_has_its_rooms_again(tmp_path: Path, compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 1_000 if compacted else 1 << 20)
+    by = Node("a" * TEXT_LENGTH_MAX, 1, 0, "operator")
     with Serving(tmp_path / "data") as server, server.store() as store:
+        settings = encode_settings(Settings(1, 2))
+        store.ask_room("over", Intent(CLOSE, "operator", flags=ANYWAY, by=by, settings=settings).encode())
         for number in range(50):
             store.ask_room("job", join("a", join=number + 1))
             store.ask_room("job", LEAVES)
-        state = store.ask_room("job", LOOKS)
+        state, over = (store.ask_room(run_id, LOOKS) for run_id in ("job", "over"))
+        assert (decode(state).version, getattr(decode(over).closed, "by", "")) == (100, by.address)
         until(lambda: server.directory.journal.generation > 0 or not compacted)
         shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    monkeypatch.setattr(encoding, "READ_BYTES_MAX", len(state) - 1)
     with Serving(tmp_path / "killed") as server, server.store() as store:
-        assert store.ask_room("job", LOOKS) == state and decode(state).version == 100
+        assert [store.ask_room(run_id, LOOKS) for run_id in ("job", "over")] == [state, over]
         with pytest.raises(StoreError, match="belongs to a rendezvous that this server applies itself"):
             store.set("trystate/job/state", "x")
 
