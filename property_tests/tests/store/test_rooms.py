@@ -14,19 +14,8 @@ import pytest
 from trystate.impl.rendezvous import encoding
 from trystate.impl.rendezvous.encoding import TEXT_LENGTH_MAX, decode, encode_settings
 from trystate.impl.rendezvous.errors import RendezvousStateError
-from trystate.impl.rendezvous.rooms.messages import (
-    ANYWAY,
-    BEAT,
-    CLOSE,
-    JOIN,
-    LEAVE,
-    LOOK,
-    SAME,
-    WHY,
-    Intent,
-    digest,
-    mark,
-)
+from trystate.impl.rendezvous.rooms import messages
+from trystate.impl.rendezvous.rooms.messages import ANYWAY, BEAT, CLOSE, JOIN, LEAVE, LOOK, Intent, digest
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import Message, RoomConnection
 from trystate.impl.store.contents import rooms as contents
@@ -173,13 +162,13 @@ def test_a_full_disk_refuses_no_heartbeat_and_expels_no_node(monkeypatch: pytest
     job = room.service.contents.rooms[b"job"]
     state = job.state
     assert state is not None and state.complete
-    beat = Intent(BEAT, "a", 1, 1, known=mark(state.life, state.revision)).encode()
+    beat = Intent(BEAT, "a", 1, 1, known=messages.mark(state.life, state.revision)).encode()
     with monkeypatch.context() as full:
         full.setattr(Contents, "may_change", Mock(side_effect=Refused(Status.TOO_LARGE, "no space")))
         for _ in range(4):
             room.pass_time(5.0)
-            assert one(ask(beat)) == OK + blob(bytes((SAME,)))
-            assert one(ask(Intent(WHY, "a", 1, 1).encode()))[:1] == OK
+            assert one(ask(beat)) == OK + blob(bytes((messages.SAME,)))
+            assert one(ask(Intent(messages.WHY, "a", 1, 1).encode()))[:1] == OK
         assert one(ask(LEAVES))[:1] == TOO_LARGE and job.state == state
     one(ask(beat))
     assert job.state is not None and job.state.find("b") is None
