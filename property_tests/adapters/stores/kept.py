@@ -29,17 +29,13 @@ SECONDS = 30.0
 class Serving(contextlib.AbstractContextManager["Serving"]):
     """A server in a thread, with a directory and a disk of the test."""
 
-    def __init__(
-        self, path: Path, disk: Disk | None = None, sync: float | None = None, tls: Tls | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, path: Path, disk: Disk | None = None, sync: float | None = None, tls: Tls | None = None) -> None:
         self.lines: list[str] = []
         self.directory = Directory(str(path), Limits(), self.lines.append, disk)
         listener = listen(HOST, 0)
         self.port: int = listener.getsockname()[1]
-        make = partial(
-            KeepingDriver, listener, Limits(), None, self.lines.append, None, tls,
-            directory=self.directory, sync_seconds=sync,
-        )  # fmt: skip
+        arguments = listener, Limits(), None, self.lines.append, None, tls
+        make = partial(KeepingDriver, *arguments, directory=self.directory, sync_seconds=sync)
         begun = threading.Event()
 
         def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

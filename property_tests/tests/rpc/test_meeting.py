@@ -101,7 +101,7 @@ def test_a_local_socket_of_another_user_is_not_called(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("user", "machines", "why"),
-    [(-1, "aa", "a process of another user calls"), (os.getuid(), "ab", "a caller of this machine claims to be worker")],
+    [(-1, "aa", "a process of another user calls"), (os.getuid(), "ab", "a caller of this machine claims")],
 )
 def test_a_local_caller_of_another_user_or_machine_is_refused(
     monkeypatch: pytest.MonkeyPatch, user: int, machines: str, why: str
