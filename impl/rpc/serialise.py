@@ -118,7 +118,7 @@ def _opcodes(data: bytes) -> frozenset[bytes]:
         if last < end < at or (is_frame and at < end):
             raise NotAllowed("a frame of the pickle ends within an opcode: does the peer run the same version?")
         if is_frame:
-            end = at + FRAME_BYTES + int(argument)
+            end = at + FRAME_BYTES + (argument or 0)
         last = at
         found.add(opcode.code.encode("latin-1"))
     return frozenset(found)

@@ -52,10 +52,9 @@ class Guarded(Base):  # type: ignore[misc]  # a mixin
 
     def transmit(self, data: bytes | memoryview) -> None:
         try:
-            sealed = self.layer.sealed(data) if self.seals and self.layer is not None else data
+            super().transmit(self.layer.sealed(data) if self.seals and self.layer is not None else data)
         except OSError:  # TLS seals nothing after a broken record of the peer
-            return self.transport.abort()
-        return super().transmit(sealed)
+            self.transport.abort()
 
     def transmit_parts(self, parts: list[bytes]) -> int:
         self.transmit(data := b"".join(parts))

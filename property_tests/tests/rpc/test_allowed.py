@@ -33,8 +33,8 @@ def offered(function: Any) -> Any:
     return function
 
 
-def made_by_default() -> Any:
-    return collections.defaultdict(os.system)
+def made_by_default(factory: Any = os.system) -> Any:
+    return collections.defaultdict(factory)
 
 
 OPERATORS = [
