@@ -215,7 +215,7 @@ class Table(Counted):
 
     # ---- their parts
 
-    def _close(self, me: Node, reason: str, verdict: str) -> None:
+    def _close(self, me: Node, reason: str, verdict: str = "") -> None:
         """Close the rendezvous. The text of a node is longer than its address, which may have TEXT_LENGTH_MAX."""
         self.closed = Closed(str(me)[:TEXT_LENGTH_MAX], reason[:REASON_LENGTH_MAX], verdict)
 
