@@ -20,6 +20,7 @@ from typing import Concatenate, ParamSpec
 
 from trystate.model.rendezvous.vocabulary import Membership
 
+from .encoding import TEXT_LENGTH_MAX
 from .state import LISTS, REASON_LENGTH_MAX, Closed, Counted, Node, Participant, Settings, State, named
 
 P = ParamSpec("P")
@@ -205,14 +206,18 @@ class Table(Counted):
         self.done.pop(me.token, None)
         self.done[me.token] = None
         if self.done.keys() >= self.participants.keys():
-            self.closed = Closed(str(me), "all workers have succeeded", "succeeded")
+            self._close(me, "all workers have succeeded", "succeeded")
         self._committed(me, notify=self.closed is not None)
 
     def mark_closed(self, me: Node, reason: str, verdict: str = "") -> None:
-        self.closed = Closed(str(me), reason[:REASON_LENGTH_MAX], verdict)
+        self._close(me, reason, verdict)
         self._committed(me)
 
     # ---- their parts
+
+    def _close(self, me: Node, reason: str, verdict: str = "") -> None:
+        """Close the rendezvous. The text of a node is longer than its address, which may have TEXT_LENGTH_MAX."""
+        self.closed = Closed(str(me)[:TEXT_LENGTH_MAX], reason[:REASON_LENGTH_MAX], verdict)
 
     def _committed(self, me: Node, calling: bool = True, notify: bool = True) -> None:
         """The end of each change. `calling`: whether a last call was in progress before it."""
@@ -263,7 +268,7 @@ class Table(Counted):
         self.spent += self.settings.max_restarts >= 0
 
     def _fail(self, me: Node, loss: str) -> None:
-        self.closed = Closed(str(me), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed")
+        self._close(me, f"{loss}, and no restart is left", "failed")
 
     def _promote(self) -> None:
         """Waiting nodes and then spares take the free seats."""

@@ -51,7 +51,7 @@ def encode(state: State) -> bytes:
 
 
 def encode_any_size(state: State) -> bytes:
-    """The bytes of a state whose parts have been checked; `decode` takes up to READ_BYTES_MAX."""
+    """The bytes of a state whose parts have been checked; `decode` takes them with `any_size`."""
     return _dumped(_fields(state))
 
 
@@ -103,13 +103,18 @@ def decode_settings(data: bytes) -> Settings:
         raise _Unfit("settings are nested lists") from None
 
 
-def decode(data: bytes, *, recorded: bool = False) -> State:
+def decode(data: bytes, *, recorded: bool = False, any_size: bool = False) -> State:
     """The state in these bytes; with `recorded`, also one of the last version, which a record may have.
+
+    Args:
+        any_size: the bytes are of the reader's own journal: they may be more than READ_BYTES_MAX.
 
     Raises:
         RendezvousStateError: they are not a state, or are of another version; the text names the place.
     """
     try:
+        if len(data) > READ_BYTES_MAX and not any_size:
+            raise _Unfit(f"it has {len(data)} bytes, and the limit is {READ_BYTES_MAX}")
         return _decoded(data, (FORMAT, RECORDED) if recorded else (FORMAT,))
     except _Unfit as why:
         raise _refusal(
@@ -119,8 +124,6 @@ def decode(data: bytes, *, recorded: bool = False) -> State:
 
 
 def _decoded(data: bytes, formats: tuple[str, ...]) -> State:
-    if len(data) > READ_BYTES_MAX:
-        raise _Unfit(f"it has {len(data)} bytes, and the limit is {READ_BYTES_MAX}")
     try:
         fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError):

@@ -66,7 +66,7 @@ def check_modules(modules: object) -> None:
 def check_name(name: str, modules: Modules) -> None:
     """Raises NotAllowed unless a function of this name may be allowed; nothing is imported."""
     home = name.partition(":")[0]
-    _check(name, home, modules, lambda: _is_below(home, "torch"))  # that is imported already
+    _check(name, home, modules, lambda: home in sys.modules and _is_below(home, "torch"))
 
 
 def check_function(name: str, function: Any, home: str | None, modules: Modules) -> None:

@@ -332,9 +332,12 @@ class _Reader:
         return tensor_on(array(raw, code, shape, strides), code)
 
     def _sparse(self, place: int, code: int, shape: tuple[int, ...], coalesced: bool) -> None:
+        at = self.at
         indices, values = self.tensor(), self.tensor()
         if indices is None or values is None or values.dtype != DTYPES[code]:
             raise FrameRefused("a sparse tensor without its indices or values")
+        if self.data[at] == TensorPlace.SLOT:
+            indices = indices.clone()  # the sender could change them after the check
         self.sparse.append((place, indices, values, shape, coalesced))
 
     def _read(self, struct: Struct) -> tuple[Any, ...]:

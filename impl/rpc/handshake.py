@@ -2,10 +2,11 @@
 
 The key is the token that worker 0 put into the store, followed by the secret of the options, if any. The stores
 use the same proofs (host/secret.py). On one machine two workers meet at a socket without address or port, and give
-each other their arenas. Between machines TLS comes first, if the options have it, and the proofs include the
-certificate of the called worker, so no other process with a certificate can be between the two. Without TLS and with a
-secret, all frames are bound to the proofs (`host/sealing`). No worker listens any more when all are connected. Rule:
-each caller is greeted on its own thread within a few seconds, or not at all, so no stranger delays the others.
+each other their arenas. Each side refuses a process of another user there. Between machines TLS comes first, if the
+options have it, and the proofs include the certificate of the called worker, so no other process with a certificate can
+be between the two. Without TLS and with a secret, all frames are bound to the proofs (`host/sealing`). No worker
+listens any more when all are connected. Rule: each caller is greeted on its own thread within a few seconds, or not at
+all, so no stranger delays the others.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Meeting:
             sock.connect(address)
             if family != socket.AF_UNIX:
                 prepared(sock)
-            elif CREDENTIALS.unpack(sock.getsockopt(*WHO, CREDENTIALS.size))[1] != os.getuid():
+            elif _is_of_another_user(sock):
                 raise RpcError(f"another user listens at the local socket of worker {entry.name!r}: end that process")
         except BaseException:
             sock.close()
@@ -220,10 +221,14 @@ class Meeting:
 
     def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:
         wire = Wire(sock, deadline)
+        if wire.local and _is_of_another_user(sock):
+            raise RpcError("a process of another user calls at the local socket of this worker: end that process")
         digest = wire.shake(serving(self.options.tls)) if self.options.tls and not wire.local else b""
         magic, peer, theirs = HELLO.unpack(wire.read(HELLO.size))
         if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
             raise RpcError(f"a caller claims to be worker {peer}")
+        if wire.local and not self._beside(self.me, peer):
+            raise RpcError(f"a caller of this machine claims to be worker {peer}, which is of another machine")
         mine = secrets.token_bytes(NONCE_BYTES)
         key = self._pair(peer, self.me, digest)
         wire.send(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
@@ -266,6 +271,11 @@ class Meeting:
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         mapped = None if window is None else Window(os.dup(window))
         return Connection(peer, sock, arena, mapped, self.options.limits, wire.layer)
+
+
+def _is_of_another_user(sock: socket.socket) -> bool:
+    """Whether the peer at a local socket is a process of another user."""
+    return bool(CREDENTIALS.unpack(sock.getsockopt(*WHO, CREDENTIALS.size))[1] != os.getuid())
 
 
 class Wire:

@@ -305,8 +305,10 @@ class Invocations:
             raise NotAllowed(f"{method!r} begins with '_' and cannot be called through an RRef: call a public method")
 
         def call(value: Any) -> Any:
-            # No method of plain data reaches anything else, except str.format: `{0.__globals__}` of a function.
-            if type(value) in PLAIN_CLASSES and method not in ("format", "format_map"):
+            # No method of plain data reaches anything else, except str.format: `{0.__globals__}` of a function. An
+            # attribute may: the default_factory of a defaultdict is any function.
+            is_method = callable(getattr(type(value), method, None))
+            if type(value) in PLAIN_CLASSES and is_method and method not in ("format", "format_map"):
                 return getattr(value, method)(*args, **kwargs)
             return method_of(value, method, self.options.modules)(*args, **kwargs)
 

@@ -43,6 +43,8 @@ PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values
 # Functions are sent by name, like called functions, and the same option decides which ones are taken.
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 NAMES = (pickle.PERSID, pickle.BINPERSID, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST)  # each pushes an object
+NUMBERING = (pickle.PUT, pickle.LONG_BINPUT)  # the memo of the unpickler gets as long as their number
+FRAME_BYTES, HEAD_BYTES = 9, 11  # of a frame's opcode, and of a pickle's head with it
 TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
@@ -75,8 +77,8 @@ class Serialiser:
         """The value. Raises NotAllowed if a part of it is not taken, or if the bytes are not a pickle."""
         unpickler = _Unpickler(io.BytesIO(data), self, tensors, references)
         try:
-            if self.restricted and not self.allowed and _builds(data):
-                raise NotAllowed("the pickle sets attributes of an object: does the peer run the same version?")
+            if self.restricted:
+                _check_opcodes(data, may_build=bool(self.allowed))
             return unpickler.load()
         except RpcError:
             raise
@@ -86,19 +88,40 @@ class Serialiser:
             raise NotAllowed(f"{len(data)} bytes are not a readable pickle: {error!r}") from error
 
 
-def _builds(data: bytes) -> bool:
-    """Whether the pickle sets attributes of an object, which may be a function or a class of this process.
+def _check_opcodes(data: bytes, may_build: bool) -> None:
+    """Raise NotAllowed if the pickle numbers an object, or sets attributes of one and `may_build` is False.
 
-    Plain data has no BUILD. Most pickles do not have its byte either, or nothing that it could change.
+    The object may be a function or a class of this process. Plain data has no such opcodes. Most pickles do not have
+    their bytes either, or nothing that BUILD could change, and are one frame: no opcode is looked at.
     """
-    if pickle.BUILD not in data or not any(name in data for name in NAMES):
-        return False
-    return (_has_build if len(data) <= REPEATED_BYTES_MAX else _has_build.__wrapped__)(data)
+    builds = not may_build and pickle.BUILD in data and any(name in data for name in NAMES)
+    is_one_frame = data[2:3] == pickle.FRAME and int.from_bytes(data[3:HEAD_BYTES], "little") == len(data) - HEAD_BYTES
+    if not builds and data.count(pickle.FRAME) <= is_one_frame and not any(opcode in data for opcode in NUMBERING):
+        return
+    found = (_opcodes if len(data) <= REPEATED_BYTES_MAX else _opcodes.__wrapped__)(data)
+    if found.intersection(NUMBERING):
+        raise NotAllowed("the pickle numbers an object itself: does the peer run the same version?")
+    if not may_build and pickle.BUILD in found:
+        raise NotAllowed("the pickle sets attributes of an object: does the peer run the same version?")
 
 
 @functools.lru_cache(maxsize=1024)  # the same call has the same pickle, since tensors are not in it
-def _has_build(data: bytes) -> bool:
-    return any(op.code == "b" for op, _, _ in pickletools.genops(data))
+def _opcodes(data: bytes) -> frozenset[bytes]:
+    """The opcodes of a pickle. Raises NotAllowed if a frame ends within one.
+
+    Python's unpickler would then skip the rest of the frame, and read other opcodes than these.
+    """
+    found, last, end = set[bytes](), 0, 0
+    for opcode, argument, at in pickletools.genops(data):
+        assert at is not None
+        is_frame = opcode.name == "FRAME"
+        if last < end < at or (is_frame and at < end):
+            raise NotAllowed("a frame of the pickle ends within an opcode: does the peer run the same version?")
+        if is_frame:
+            end = at + FRAME_BYTES + (argument or 0)
+        last = at
+        found.add(opcode.code.encode("latin-1"))
+    return frozenset(found)
 
 
 class _Pickler(pickle.Pickler):

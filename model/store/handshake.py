@@ -9,7 +9,8 @@ server's proof comes first.
 
 The editions differ in what follows the proofs. PLAIN: nothing is bound to them, so a relay that delivers the proofs
 unchanged may then forge frames. BOUND: each frame has a MAC over its number, with a key that follows from both nonces.
-TLS: a channel between one client and one server that an adversary cannot read or write; the proofs are within it.
+TLS: a channel between one client and one server that an adversary cannot read or write; the proofs are within it. So
+the adversary has no certificate that is valid for the server: the proofs of a store would not exclude its owner.
 
 Abstractions. Frames go from clients to servers; the other direction has its own key and is the same. Nonces never
 repeat, and neither the MAC nor TLS is broken. Dropping a message is not a step: the adversary never delivers it. Bytes

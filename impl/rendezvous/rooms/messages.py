@@ -284,7 +284,7 @@ def body(table: Table, members: bytes) -> bytes:
     flags = COMPLETE * t.complete | CLOSED * (end is not None) | CALLING * t.calling
     counts = len(t.participants), len(t.expected), len(t.waiting), len(t.spares), t.seats, len(t.done), t.spent
     where = (TEXT.write(master.host) + PORT.write(master.port)) if master is not None else b""
-    why = b"".join(map(TEXT.write, (end.by[:TEXT_LENGTH_MAX], end.reason, end.verdict))) if end is not None else b""
+    why = b"".join(map(TEXT.write, (end.by, end.reason, end.verdict))) if end is not None else b""
     state = _STATE.pack(t.version, t.revision, t.round, flags, *counts, members)
     return b"".join((state, TEXT.write(t.life), where, why, TEXT.write(t.cause)))
 

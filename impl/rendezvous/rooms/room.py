@@ -115,15 +115,18 @@ class Room:
 
     # ---- the caller's calls
 
-    def request(self, peer: Any, data: bytes, now: float) -> bytes:
-        """Apply a request and return its answer. Raises IntentError: it is refused, and nothing was changed."""
+    def request(self, peer: Any, data: bytes, now: float, expels: bool = True) -> bytes:
+        """Apply a request and return its answer. Raises IntentError: it is refused, and nothing was changed.
+
+        `expels`: silent nodes may be expelled. Otherwise a BEAT, LOOK or WHY makes no record.
+        """
         intent = messages.read_intent(data)
         settings = self._agreed(intent) if intent.kind in (messages.JOIN, messages.CLOSE) else None
         if intent.connection and not self._attach(peer, intent):
             return bytes((messages.NO_STATE,))
         t, token = self._table, intent.token
         if t is not None and intent.connection:
-            self._beats(t, token, intent.me, now)
+            self._beats(t, token, intent.me, now, expels)
         if intent.kind == messages.JOIN:
             return self._join(intent, settings, now) if settings is not None else bytes((messages.NEED_SETTINGS,))
         if t is None:
@@ -174,7 +177,7 @@ class Room:
             if name == "begin" and t is None:
                 self._table = Table(arguments[0], decode_settings(arguments[1]))
             elif name == "snapshot":
-                self._table = Table.of(decode(arguments[0])) if arguments[0] else None
+                self._table = Table.of(decode(arguments[0], any_size=True)) if arguments[0] else None
                 self._ended = OrderedDict((token, (join, verdict)) for token, join, verdict in arguments[1])
             elif t is None or version != t.version + 1:
                 raise IntentError(f"the record of version {version} of a room follows the version {t and t.version}; "
@@ -228,15 +231,15 @@ class Room:
             self._set_due()
         return True
 
-    def _beats(self, t: Table, token: str, me: Participant | None, now: float) -> None:
-        """The node is there now. It expels the nodes that are silent: the requests are looks of one observer."""
+    def _beats(self, t: Table, token: str, me: Participant | None, now: float, expels: bool) -> None:
+        """The node is there now. If `expels`, it expels silent nodes: the requests are looks of one observer."""
         since = self._since
         self._watched, self._looked = self._watched_at(t, now), now
         if token in since:
             since[token] = self._watched
             since.move_to_end(token)
         heard = self._watched - t.settings.expiry_seconds
-        if since and next(iter(since.values())) <= heard and t.closed is None:
+        if expels and since and next(iter(since.values())) <= heard and t.closed is None:
             me = t.find(token) or me
             silent = list(takewhile(lambda other: since[other] <= heard, since))
             if me is not None:

@@ -51,7 +51,10 @@ class Guarded(Base):  # type: ignore[misc]  # a mixin
         return data
 
     def transmit(self, data: bytes | memoryview) -> None:
-        super().transmit(self.layer.sealed(data) if self.seals and self.layer is not None else data)
+        try:
+            super().transmit(self.layer.sealed(data) if self.seals and self.layer is not None else data)
+        except OSError:  # TLS seals nothing after a broken record of the peer
+            self.transport.abort()
 
     def transmit_parts(self, parts: list[bytes]) -> int:
         self.transmit(data := b"".join(parts))

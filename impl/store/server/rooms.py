@@ -12,6 +12,7 @@ expelled. A node that comes with its run id later finds no rendezvous, and begin
 Failures:
 
 - The room refuses a request (`IntentError`), or it cannot begin or may not change now: `Refused`. Nothing has changed.
+  A request of QUIET is then answered, and expels no node: a job survives a full disk as long as it does not change.
 - A session leaves too much unread: it is closed instead of getting the notice.
 - The journal has no space when a room is due: the room waits for PAUSE_SECONDS.
 
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from trystate.model.store.vocabulary import Status
 
-from ...rendezvous.rooms.messages import LOOK, WHY, IntentError
+from ...rendezvous.rooms.messages import BEAT, LOOK, WHY, IntentError
 from ...rendezvous.rooms.room import Room
 from ..contents.contents import Refused
 from ..contents.rooms import FORMAT, forget, key_of, room_of
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 RECORDS_BYTES = 2 * MIB  # more than the records of one request: 65,536 nodes are expelled
 PAUSE_SECONDS = 1.0
-READS = {bytes((LOOK,)), bytes((WHY,))}
+QUIET = {bytes((BEAT,)), bytes((LOOK,)), bytes((WHY,))}  # change nothing, unless they expel nodes
 LOGGED = {"expelled", "replaced", "spent", "closed"}  # decisions about several nodes; a node logs its own
 OK, NOTICE = bytes((Status.OK,)), bytes((Status.NOTICE,))
 
@@ -69,10 +70,15 @@ class Rooms:
         if room is None:
             self._check(run_id)
             room = room_of(contents, run_id)
-        if data[:1] not in READS:
-            contents.may_change(RECORDS_BYTES)
+        expels = True
         try:
-            answer = room.request(session, data, self.clock())
+            contents.may_change(RECORDS_BYTES)
+        except Refused:
+            if data[:1] not in QUIET:
+                raise
+            expels = False
+        try:
+            answer = room.request(session, data, self.clock(), expels)
         except IntentError as error:
             raise Refused(Status.REFUSED, str(error)) from None
         session.outgoing.append(OK + blob(answer))

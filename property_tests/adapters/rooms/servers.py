@@ -34,19 +34,19 @@ class Checked(Room):
         self.last: State | None = None
         self._request: tuple[bytes, ...] = b"\0", b""
 
-    def request(self, peer: Any, data: bytes, now: float) -> bytes:
+    def request(self, peer: Any, data: bytes, now: float, expels: bool = True) -> bytes:
         # The kind, the token and the number of the join; of other kinds also the fields, which have the round.
         self._request = data[:17], data[21:25], b"" if data[0] == JOIN else data[HEAD.size :]
-        return super().request(peer, data, now)
+        return super().request(peer, data, now, expels)
 
     def tick(self, now: float) -> None:
         self._request, self.watch.sender = (b"\0", b""), OUTSIDER
         super().tick(now)
 
-    def _beats(self, t: Table, token: str, me: Participant | None, now: float) -> None:
+    def _beats(self, t: Table, token: str, me: Participant | None, now: float, expels: bool) -> None:
         if token in self._since:
             self.watch.beat(token)
-        super()._beats(t, token, me, now)
+        super()._beats(t, token, me, now, expels)
 
     def _change(self, name: str, now: float, me: Any, *more: Any) -> None:
         super()._change(name, now, me, *more)

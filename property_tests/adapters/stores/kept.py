@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trystate.impl.host.disk import Disk
 from trystate.impl.host.listening import listen
+from trystate.impl.host.tls import Tls
 from trystate.impl.store.durable.directory import Directory
 from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.limits import Limits
@@ -28,14 +29,13 @@ SECONDS = 30.0
 class Serving(contextlib.AbstractContextManager["Serving"]):
     """A server in a thread, with a directory and a disk of the test."""
 
-    def __init__(self, path: Path, disk: Disk | None = None, sync: float | None = None) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None, sync: float | None = None, tls: Tls | None = None) -> None:
         self.lines: list[str] = []
         self.directory = Directory(str(path), Limits(), self.lines.append, disk)
         listener = listen(HOST, 0)
         self.port: int = listener.getsockname()[1]
-        make = partial(
-            KeepingDriver, listener, Limits(), None, self.lines.append, directory=self.directory, sync_seconds=sync
-        )
+        arguments = listener, Limits(), None, self.lines.append, None, tls
+        make = partial(KeepingDriver, *arguments, directory=self.directory, sync_seconds=sync)
         begun = threading.Event()
 
         def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

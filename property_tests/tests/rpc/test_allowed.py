@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import importlib.util
 import os
 import pkgutil
@@ -30,6 +31,10 @@ system = os.system  # this module imports it, so the program does
 
 def offered(function: Any) -> Any:
     return function
+
+
+def made_by_default(factory: Any = os.system) -> Any:
+    return collections.defaultdict(factory)
 
 
 OPERATORS = [
@@ -136,6 +141,9 @@ def test_methods_of_values_are_judged_as_functions_are(tmp_path: Path) -> None:
         text = plain.remote().setdefault("b", "{0.__globals__}")
         with pytest.raises(NotAllowed, match=r"str\.format' may not be called here"):
             text.rpc_sync().format(offered)
+        counts = calls[0].remote(1, made_by_default, (), None, None)
+        with pytest.raises(NotAllowed, match=r"'posix:defaultdict\.default_factory' may not be called here"):
+            counts.rpc_sync().default_factory(f"touch {path}")
     assert not Path(path).exists()
 
 
@@ -152,6 +160,10 @@ def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Mo
         find("installed_elsewhere:serve", DEFAULT, LIMIT)
     assert "installed_elsewhere" not in sys.modules
     assert find("installed_elsewhere:serve", (*DEFAULT, "installed_elsewhere"), LIMIT)() == 1
+    monkeypatch.setattr(torch, "__path__", [*torch.__path__, str(installed)])
+    with pytest.raises(NotAllowed, match="may not be called here"):
+        find("torch.installed_elsewhere:serve", DEFAULT, LIMIT)
+    assert "torch.installed_elsewhere" not in sys.modules
 
 
 @pytest.mark.parametrize("modules", [None, "mine", ["mine"], (1,)])

@@ -195,6 +195,16 @@ def test_a_value_that_cannot_be_sent_is_named() -> None:
 # Shared memory.
 
 
+def test_the_sender_cannot_change_indices_that_were_checked(shared: tuple[Arena, Window]) -> None:
+    arena, window = shared
+    sent = data_of(encode(Kind.CALL, 1, b"", [torch.eye(3).to_sparse()], b"", LIMITS, arena=arena))
+    (frame,) = fed(Parser(LIMITS, window), sent, [50])
+    inside = torch.arange(3).numpy().tobytes()
+    while (at := arena._map.find(inside)) >= 0:
+        arena._map[at : at + len(inside)] = b"\xff" * len(inside)
+    assert frame.tensors[0] is not None and frame.tensors[0]._indices().tolist() == [[0, 1, 2]] * 2
+
+
 def test_an_interrupted_copy_frees_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     arena, whole = Arena(1 << 16), torch.zeros(1 << 14)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -99,6 +99,24 @@ def test_a_local_socket_of_another_user_is_not_called(monkeypatch: pytest.Monkey
     assert any("another user listens at the local socket of worker" in one for one in said)
 
 
+@pytest.mark.parametrize(
+    ("user", "machines", "why"),
+    [(-1, "aa", "a process of another user calls"), (os.getuid(), "ab", "a caller of this machine claims")],
+)
+def test_a_local_caller_of_another_user_or_machine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, user: int, machines: str, why: str
+) -> None:
+    monkeypatch.setattr("trystate.impl.rpc.handshake.os.getuid", lambda: user)
+    entries = [directory.Entry(directory.VERSION, name, 2, name, "x", "", 0, "ab") for name in machines]
+    meeting = handshake.Meeting(0, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32)))
+        other.shutdown(socket.SHUT_WR)
+        with pytest.raises(RpcError, match=why):
+            meeting._receive(one, {}, time.monotonic() + PATIENCE_SECONDS)
+
+
 def test_on_one_machine_nobody_comes_in_by_tcp(
     monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
 ) -> None:
@@ -157,7 +175,7 @@ def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store
 
 @pytest.mark.parametrize(("proof", "sent"), [(bytes(32), 2), (bytes(31), 1)], ids=["wrong", "cut off"])
 def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int) -> None:
-    entries = [directory.Entry(directory.VERSION, name, 2, "", "", "", 0, "ab") for name in "ab"]
+    entries = [directory.Entry(directory.VERSION, name, 2, "", "x", "", 0, "ab") for name in "ab"]
     meeting = handshake.Meeting(0, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
     one, other = socket.socketpair()
     with one, other, open(os.devnull) as file:

@@ -7,15 +7,19 @@ import select
 import shutil
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from trystate.impl.rendezvous.encoding import decode, encode_settings
+from trystate.impl.rendezvous import encoding
+from trystate.impl.rendezvous.encoding import TEXT_LENGTH_MAX, decode, encode_settings
 from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms.messages import ANYWAY, BEAT, CLOSE, JOIN, LEAVE, LOOK, Intent, digest
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import Message, RoomConnection
 from trystate.impl.store.contents import rooms as contents
+from trystate.impl.store.contents.contents import Contents, Refused
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.errors import ConnectionLost, StoreError
 from trystate.impl.store.limits import Limits
@@ -149,6 +153,27 @@ def test_a_finished_room_gives_way_to_a_new_one() -> None:
     assert late(ask(join("c")))[:1] == OK and KEY in room.service.contents.values
 
 
+def test_a_full_disk_refuses_no_heartbeat_and_expels_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room()
+    one, two = room.peer(), room.peer()
+    one(ask(join("a")))
+    two(ask(join("b")))
+    one()
+    job = room.service.contents.rooms[b"job"]
+    state = job.state
+    assert state is not None and state.complete
+    beat = Intent(BEAT, "a", 1, 1, known=messages.mark(state.life, state.revision)).encode()
+    with monkeypatch.context() as full:
+        full.setattr(Contents, "may_change", Mock(side_effect=Refused(Status.TOO_LARGE, "no space")))
+        for _ in range(4):
+            room.pass_time(5.0)
+            assert one(ask(beat)) == OK + blob(bytes((messages.SAME,)))
+            assert one(ask(Intent(messages.WHY, "a", 1, 1).encode()))[:1] == OK
+        assert one(ask(LEAVES))[:1] == TOO_LARGE and job.state == state
+    one(ask(beat))
+    assert job.state is not None and job.state.find("b") is None
+
+
 def test_a_proxy_hides_the_rooms_of_a_server() -> None:
     hello = extended(Extension.HELLO, U32.pack(VERSION))
     answer = Room().peer()(hello)
@@ -176,15 +201,20 @@ def heard(connection: RoomConnection, count: int) -> list[Message]:
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_killed_server_has_its_rooms_again(tmp_path: Path, compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 1_000 if compacted else 1 << 20)
+    by = Node("a" * TEXT_LENGTH_MAX, 1, 0, "operator")
     with Serving(tmp_path / "data") as server, server.store() as store:
+        settings = encode_settings(Settings(1, 2))
+        store.ask_room("over", Intent(CLOSE, "operator", flags=ANYWAY, by=by, settings=settings).encode())
         for number in range(50):
             store.ask_room("job", join("a", join=number + 1))
             store.ask_room("job", LEAVES)
-        state = store.ask_room("job", LOOKS)
+        state, over = (store.ask_room(run_id, LOOKS) for run_id in ("job", "over"))
+        assert (decode(state).version, getattr(decode(over).closed, "by", "")) == (100, by.address)
         until(lambda: server.directory.journal.generation > 0 or not compacted)
         shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    monkeypatch.setattr(encoding, "READ_BYTES_MAX", len(state) - 1)
     with Serving(tmp_path / "killed") as server, server.store() as store:
-        assert store.ask_room("job", LOOKS) == state and decode(state).version == 100
+        assert [store.ask_room(run_id, LOOKS) for run_id in ("job", "over")] == [state, over]
         with pytest.raises(StoreError, match="belongs to a rendezvous that this server applies itself"):
             store.set("trystate/job/state", "x")
 

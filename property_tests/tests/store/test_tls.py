@@ -13,6 +13,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import repeat
 from pathlib import Path
@@ -38,6 +39,8 @@ from trystate.impl.store.wire import U64, blob
 from trystate.model.errors import TrystateError, UsageError
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.jobs import eventually
+from trystate.property_tests.adapters.our_store.wire import add
+from trystate.property_tests.adapters.stores.kept import PlantedDisk, Serving
 from trystate.property_tests.support.adversary import (
     TO_CLIENT,
     TO_SERVER,
@@ -275,6 +278,28 @@ def test_a_record_that_stays_half_sent_ends_its_connection() -> None:
         whole.ask(codec.PING, codec.pong, 30)
     assert len(lines) == 1
     assert "raise half_sent_seconds" in lines[0]
+
+
+def test_a_broken_record_stalls_no_reply_of_another_client(kinds: dict[str, Kind], tmp_path: Path) -> None:
+    """The reply to its client waits for the disk, and cannot be sealed any more."""
+    tls, disk = kinds["tls"]["tls"], PlantedDisk()
+    with Serving(tmp_path, disk, tls=tls) as server, client(server.port, kinds["tls"]) as store:
+        breaks, made = Client(HOST, server.port, None, tls).open(30), server.directory.contents.values
+        assert breaks.layer is not None
+        with ThreadPoolExecutor(1) as thread:
+            with disk.held():
+                os.write(breaks.fd, breaks.layer.sealed(add(b"/n", 1)))
+                eventually("its change is made", lambda: b"/n" in made)
+                record = breaks.layer.sealed(codec.PING)
+                os.write(breaks.fd, record[:-1] + bytes((record[-1] ^ 1,)))
+                eventually("the server logs it", lambda: bool(server.lines))
+                other = thread.submit(store.add, "m", 1)
+                eventually("the other change is made", lambda: b"/m" in made)
+            assert other.result(5) == 1
+        os.set_blocking(breaks.fd, True)
+        eventually("its connection is closed", lambda: not os.read(breaks.fd, 1 << 16))
+        breaks.close()
+        assert len(server.lines) == 1, server.lines
 
 
 def test_certificates_of_another_authority_are_refused(kinds: dict[str, Kind], tmp_path: Path) -> None:
