@@ -2,14 +2,16 @@
 
 *Theory of operation.* A system is written once for its edition and sizes, with all its faults compiled in. A run then
 only lists which faults are on, and the page drops the steps of the others. That is sound if the trees do not depend on
-the choice of faults. So each run's own system is built as well and compared, tree by tree. If they differ (a property
-is another with a fault), or if all faults share one counter, the run's own system is written instead and marked
-`fixed`. No state is written: the page computes states from the actions.
+the choice of faults. So each run's own system is built as well and compared, tree by tree. If one of them differs (a
+property is another with a fault), if a declaration reads `self.faults`, or if all faults share one counter, each run's
+own system is written instead and marked `fixed`. No state is written: the page computes states from the actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from trystate.model.checker.check import decided
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.story import main_index
 from trystate.model.errors import DeclarationError, UsageError
-from trystate.model.language import Cell, Expr, Machine, Property, Slot, System, Transition
+from trystate.model.language import Cell, Expr, Machine, Property, Slot, System, Transition, source
 from trystate.model.language.beginnings import beginnings
 from trystate.model.language.expressions import TRUE, Role
 from trystate.model.language.properties import Claim
@@ -64,6 +66,8 @@ class _Export:
         self.traces: list[Json] = []
         self._places: dict[object, int] = {}
         self._chosen: dict[object, int] = {}
+        self._wholes: dict[object, tuple[System, Mapping[Expr, Decision]]] = {}
+        self._alike: dict[object, bool] = {}
 
     def data(self) -> Json:
         given = self.contents
@@ -99,20 +103,30 @@ class _Export:
         return f"#/explore/{quote(self.systems[self.system(choice)]['id'])}/{faults}{together}"
 
     def _find(self, choice: Choice) -> int:
-        if choice.max_faults is None:
-            try:
-                place = self._written(choice, {**_bounds(choice.cls), **choice.faults}, fixed=False)
-            except DeclarationError:  # it has faults that exclude each other
-                return self._written(choice, choice.faults, fixed=True)
-            if set(choice.faults) == set(self.systems[place]["faults"]) or _agree(self.built[place], _build(choice)):
-                return place
-        return self._written(choice, choice.faults, fixed=True)
+        if choice.max_faults is not None:
+            return self._written(choice, choice.faults, fixed=True)
+        key = _key(choice, _whole_faults(choice))
+        if key not in self._alike:
+            self._alike[key] = self._is_one_for_all(choice, key)
+        faults = _whole_faults(choice) if self._alike[key] else choice.faults
+        return self._written(choice, faults, fixed=not self._alike[key])
+
+    def _is_one_for_all(self, choice: Choice, key: object) -> bool:
+        """Whether the system with all faults has the trees of each choice of faults."""
+        given = self.contents
+        choices = [*(r.choice for r in given.results), *(s.choice for s in given.shown), *given.choices]
+        own = {_key(c, c.faults): c for c in choices if c.max_faults is None and _key(c, _whole_faults(c)) == key}
+        try:
+            with _reads_of_faults() as read:
+                whole, _ = self._wholes[key] = _noted(choice, _whole_faults(choice))
+        except DeclarationError:  # it has faults that exclude each other
+            return False
+        return not any(read) and all(_agree(whole, _build(c)) for c in own.values())
 
     def _written(self, choice: Choice, faults: Mapping[str, int], *, fixed: bool) -> int:
         known = _key(choice, faults)
         if known not in self._places:
-            with noting() as decisions:
-                system = _build(choice, faults)
+            system, decisions = self._wholes.get(known) or _noted(choice, faults)
             self._places[known] = len(self.systems)
             self.built.append(system)
             self.systems.append(self._system(choice, system, decisions, fixed))
@@ -227,7 +241,7 @@ class _Export:
         unknown = sorted(set(start) - set(system.positions))
         if unknown:
             raise UsageError(f"{system.label} has no cell {unknown[0]!r} for a walk to begin with")
-        first = system.initial_states[0]
+        first = next(beginnings(system.cells, system.initial_condition))
         other = [
             [name, value]
             for name, value in start.items()
@@ -297,6 +311,31 @@ def _bounds(cls: type[System]) -> dict[str, int]:
     return {rule.fault: rule.bound for rule in rules}
 
 
+def _whole_faults(choice: Choice) -> dict[str, int]:
+    return {**_bounds(choice.cls), **choice.faults}
+
+
+def _noted(choice: Choice, faults: Mapping[str, int]) -> tuple[System, Mapping[Expr, Decision]]:
+    with noting() as decisions:
+        return _build(choice, faults), decisions
+
+
+@contextmanager
+def _reads_of_faults() -> Iterator[list[bool]]:
+    """Of each read of `self.faults` meanwhile, whether a declaration has it: trees may then depend on the faults."""
+    read: list[bool] = []
+
+    def faults(system: System) -> Any:
+        read.append(not source.is_ours(sys._getframe(1).f_code.co_filename))
+        return vars(system)["faults"]
+
+    System.faults = property(faults, lambda system, given: vars(system).update(faults=given))  # type: ignore[assignment]
+    try:
+        yield read
+    finally:
+        del System.faults  # type: ignore[misc]
+
+
 def _key(choice: Choice, faults: Mapping[str, int]) -> tuple[object, ...]:
     return (choice.cls, choice.edition, *sorted(choice.sizes.items()), *sorted(faults.items()), choice.max_faults)
 
@@ -311,33 +350,26 @@ def _build(choice: Choice, faults: Mapping[str, int] | None = None) -> System:
 
 def _agree(whole: System, own: System) -> bool:
     """Whether a system with some faults is the one with all of them, without the steps of the others."""
-    wanted = [t for t in whole.transitions if not t.fault or t.fault in own.faults]
+    steps = [t for t in whole.transitions if not t.fault or t.fault in own.faults]
     claims = whole.declarations()
     asked = [p for p in whole.properties if set(claims[p.name].needs) <= set(own.faults)]
-    return (
-        [t.name for t in wanted] == [t.name for t in own.transitions]
-        and [p.name for p in asked] == [p.name for p in own.properties]
-        and whole.terminal is own.terminal
-        and whole.initial_condition is own.initial_condition
-        and all(a.control is b.control for a, b in zip(whole.machines.values(), own.machines.values(), strict=True))
-        and all(_same_step(a, b) for a, b in zip(wanted, own.transitions, strict=True))
-        and all(_same_claim(a, b) for a, b in zip(asked, own.properties, strict=True))
-    )
+    return _trees(whole, steps, asked) == _trees(own, own.transitions, own.properties)
 
 
-def _same_step(a: Transition, b: Transition) -> bool:
-    return _same(a.conditions, b.conditions) and a.effects.keys() == b.effects.keys() and all(
-        body is b.effects[name] for name, body in a.effects.items()
-    )  # fmt: skip
-
-
-def _same_claim(a: Property, b: Property) -> bool:
-    theirs = a.conditions or {}
-    return _same(a.exprs, b.exprs) and all(x is theirs.get(name) for name, x in (b.conditions or {}).items())
-
-
-def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+def _trees(system: System, steps: Sequence[Transition], claims: Sequence[Property]) -> list[object]:
+    """The trees of a system with these steps and properties, by identity: equal trees are one object."""
+    names = {t.name for t in steps}
+    return [
+        [
+            id(tree)
+            for tree in (system.terminal, system.initial_condition, *(m.control for m in system.machines.values()))
+        ],
+        [(t.name, [*map(id, t.conditions)], {name: id(x) for name, x in t.effects.items()}) for t in steps],
+        [
+            (p.name, [*map(id, p.exprs)], {name: id(x) for name, x in (p.conditions or {}).items() if name in names})
+            for p in claims
+        ],
+    ]
 
 
 def _whole(decision: Decision) -> bool:

@@ -162,7 +162,7 @@ class Reader {
     const { slot, offset, sizes } = this.compiler.place(name);
     const at: Part[] = [];
     while (this.take("[")) {
-      do at.push(this.sum(names)); while (this.take(","));
+      do at.push(this.index(slot.dims[at.length], names)); while (this.take(","));
       this.want("]");
     }
     if (at.length !== sizes.length)
@@ -184,6 +184,17 @@ class Reader {
         return s[offset + position]!;
       },
     };
+  }
+
+  /** An index of a field: a number, or a label of the enum that the field is per. */
+  private index(dim: string | undefined, names: Names): Part {
+    const part = this.sum(names);
+    if (part.sort !== null || dim === undefined) return part;
+    const labels = this.system.finite?.[dim] ?? [];
+    const ordinal = labels.indexOf(part.label);
+    if (ordinal < 0)
+      this.fail(labels.length ? `${part.label} is none of ${labels.join(", ")}` : `${part.label} is not a number, and no any, all or count binds it`, -1);
+    return constant("int", ordinal);
   }
 
   private quantifier(word: string, names: Names): Part {

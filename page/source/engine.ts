@@ -28,6 +28,8 @@ export class Model implements ModelApi, Asked {
   readonly decisions: Map<number, DecisionData>;
   readonly columns: Columns;
   private readonly compiler: Compiler;
+  private readonly lows: number[] = []; // the least value of each cell
+  private readonly highs: number[] = []; // and the greatest
   private readonly labels = new Map<string, Instance>();
   private readonly positions = new Map<string, number>();
   private readonly steps = new Map<TransitionData, Step>();
@@ -49,7 +51,10 @@ export class Model implements ModelApi, Asked {
         const lane = slot.dims.indexOf(system.main);
         const member = lane < 0 ? null : indices[lane]!;
         this.positions.set(name, this.cells.length);
-        this.cells.push({ slot, owner: system.owners[k]!, indices, name, member, position: this.cells.length });
+        const owner = system.owners[k]!;
+        this.cells.push({ slot, owner, indices, name, member, position: this.cells.length });
+        this.lows.push(slot.low);
+        this.highs.push(owner === "budget" ? Infinity : slot.high);
       }
     });
     this.initials = system.begins?.length ?? system.slots.reduce((count, k) => {
@@ -113,6 +118,12 @@ export class Model implements ModelApi, Asked {
   }
 
   step(instance: Instance, state: State): State | null {
+    const after = this.after(instance, state);
+    return after && !this.leaving(state, after) ? after : null;
+  }
+
+  /** As `step`, for a step out of a field's range as well: it is a mistake of the system, which no walk follows. */
+  private after(instance: Instance, state: State): State | null {
     const after = state.slice();
     const { transition } = instance;
     let run = this.steps.get(transition);
@@ -125,11 +136,23 @@ export class Model implements ModelApi, Asked {
     return null;
   }
 
-  successors(state: State): Successor[] {
+  /** The first cell that changes to a value outside its field's range. The bound of a counter of faults is the link's. */
+  private leaving(before: State, after: State, free?: Set<string>): Cell | undefined {
+    for (let k = 0; k < after.length; k++) {
+      const value = after[k]!;
+      if ((value < this.lows[k]! || value > this.highs[k]!) && value !== before[k] && !free?.has(this.cells[k]!.name)) return this.cells[k];
+    }
+    return undefined;
+  }
+
+  /** `left` gets each step out of a field's range, in words; such a step has no successor. */
+  successors(state: State, left: (why: string) => void = () => {}): Successor[] {
     const found: Successor[] = [];
     for (const instance of this.instances) {
-      const after = this.step(instance, state);
-      if (after) found.push({ instance, state: after });
+      const after = this.after(instance, state);
+      const cell = after && this.leaving(state, after);
+      if (cell) left(`${instance.label} ${leaves(cell)}`);
+      else if (after) found.push({ instance, state: after });
     }
     return found;
   }
@@ -163,8 +186,10 @@ export class Model implements ModelApi, Asked {
     const binding = this.binding(instance);
     const failing = instance.transition.conditions.filter((c) => !this.value(c, state, binding));
     if (failing.length) return failing.map((c) => refusal(this, c, state, binding));
-    if (this.step(instance, state)) return [];
-    return [{ node: -1, text: "", is: "it would change nothing", needs: "", decided: null, budget: false, idle: true }];
+    const after = this.after(instance, state);
+    const cell = after && this.leaving(state, after);
+    if (after && !cell) return [];
+    return [{ node: -1, text: "", is: cell ? `it ${leaves(cell)}` : "it would change nothing", needs: "", decided: null, budget: false, idle: !cell }];
   }
 
   decided(instance: Instance, state: State): Decided[] {
@@ -173,22 +198,17 @@ export class Model implements ModelApi, Asked {
   }
 
   light(property: PropertyData, state: State, before?: State, by?: Instance): Light {
-    const [premise, goal] = property.exprs;
+    const [premise] = property.exprs;
     switch (property.form) {
       case "always": return this.value(premise!, state) ? "holds" : "violated";
       case "sometimes": return this.value(premise!, state) ? "reached" : "not here";
-      case "refines": case "scenario": return "not judged";  // the page does not have the coarser system, or the scenes
+      case "refines": case "scenario": return "not judged"; // the page does not have the coarser system, or the scenes
+      case "leads to": case "eventually": case "stable": return "not judged"; // a walk decides it: walk.ts
       case "no deadlock": return this.deadlocked(state) ? "violated" : "holds";
       case "step": {
         const condition = by && property.conditions[by.transition.name];
         if (!before || !by || condition === undefined) return "holds";
         return this.value(condition, before, this.binding(by)) ? "holds" : "violated";
-      }
-      case "leads to":
-      case "eventually":
-      case "stable": {
-        const open = this.bindings(property).some((b) => this.value(premise!, state, b) && !this.value(goal!, state, b));
-        return open ? "waiting" : "holds";
       }
     }
   }
@@ -199,7 +219,7 @@ export class Model implements ModelApi, Asked {
   }
 
   deadlocked(state: State): boolean {
-    return !this.rests(state) && !this.instances.some((i) => i.transition.kind !== "fault" && this.step(i, state));
+    return !this.rests(state) && !this.instances.some((i) => i.transition.kind !== "fault" && this.after(i, state));
   }
 
   rests(state: State): boolean {
@@ -233,10 +253,12 @@ export class Model implements ModelApi, Asked {
     const states = [this.changed(this.begin(trace), trace.set[0])];
     const steps: Instance[] = [];
     const given: boolean[] = [];
+    const recorded = new Set(Object.values(trace.set).flat().map(([name]) => name)); // a record sets them to any value
     for (const label of trace.steps) {
       const instance = this.instance(label);
       const before = states[states.length - 1]!;
-      const after = instance && this.step(instance, before);
+      const next = instance && this.after(instance, before);
+      const after = next && !this.leaving(before, next, recorded) ? next : null;
       const set = trace.set[steps.length + 1];
       if (!after && !(instance && set)) {
         const why = instance
@@ -244,7 +266,7 @@ export class Model implements ModelApi, Asked {
           : "there is no such step";
         return { states, steps, given, failed: { step: steps.length + 1, why: `${label}: ${why}` } };
       }
-      steps.push(instance);
+      steps.push(instance!);
       given.push(!!after);
       states.push(this.changed(after ?? before, set));
     }
@@ -261,6 +283,12 @@ export class Model implements ModelApi, Asked {
     return this.columns.text(text);
   }
 }
+
+const leaves = ({ name, slot }: Cell): string =>
+  `leaves the range of ${name}, ${slot.low} to ${slot.high}: trystate verify names the line`;
+
+/** Whether a step counts for the bound `within` of a property. */
+export const counts = ({ within }: PropertyData, { transition }: Instance): boolean => !within?.[1] || transition.name === within[1];
 
 /** The group in which each instance is fair, by its number, or -1; and whether each group is strong. */
 export function fairGroups(instances: Instance[]): { group: number[]; strong: boolean[] } {

@@ -9,7 +9,7 @@ import { card, forEver, summary, visible } from "./lanes";
 import { faultsText, systemById, type WalkLink, walkAt, walkLink } from "./links";
 import { find } from "./search";
 import { byField, decisionTable, lights, saying, whole } from "./tables";
-import { breaks, judge, modelOf, sizes, unanswered, unfair } from "./walk";
+import { breaks, faultsSaid, judge, modelOf, sizes, unanswered, unfair } from "./walk";
 
 const RANDOM_STEPS = 20;
 const STARTS_MAX = 200; // initial states that the list offers
@@ -39,15 +39,18 @@ export const explorer: Draw = (data, place, main) => {
     fill(main, h("div.msg", {}, "This page has no system."));
     return { title: "Explorer" };
   }
-  const link = walkAt(place);
+  const { ignored, ...link } = walkAt(place);
   const system = systemById(data, link.system) ?? (link.system ? undefined : first(data));
   if (!system) {
     fill(main, h("div.msg", {}, `This page has no system ${link.system}. `, h("a", { href: "#/explore" }, "Explore another")));
     return { title: "Explorer" };
   }
   link.system = system.id;
-  if (system.fixed || !place.parts.length) link.faults = system.fixed ? system.faults : link.faults;
-  return walkView(data, system, link, main);
+  if (system.fixed) link.faults = system.faults;
+  link.max = together(system);
+  const view = walkView(data, system, link, main);
+  if (ignored.length) one("h1", main)!.after(h("div.msg.bad", {}, `The link has parts that are not followed: ${ignored.join(", ")}.`));
+  return view;
 };
 
 /** A walk, and everything that is shown of its last state. */
@@ -159,7 +162,8 @@ function ways({ model, states, link, taken, possible, impossible, to }: Walk): C
   const grid = { style: `--n:${columns.length}` };
   return [
     h("h2.sec", { id: "possible", tabindex: -1 }, `${plural(possible.length, "step")} possible`,
-      h("small", {}, possible.length ? "press its key, or click" : model.rests(state) ? "the system rests here" : "deadlock")),
+      h("small", {}, possible.length ? "press its key, or click" : model.rests(state) ? "the system rests here"
+        : model.properties.some((p) => p.form === "no deadlock") ? "deadlock" : "the system may stop here")),
     h("div.cols", grid, columns.map((lane) => h("div.col", {},
       h("h3", {}, title(lane), h("small", {}, summary(model, state, lane))),
       offered(possible.filter((p) => p.step.actor === lane), hidden, model, state, (label) => to({ steps: [...taken, label] }))))),
@@ -210,7 +214,7 @@ async function seek(
   { data, system, link, states, taken, to }: Walk, goal: Goal, running: { search: Search | null }, start: HTMLElement, found: HTMLElement,
 ): Promise<void> {
   start.textContent = "Stop";
-  const search = find(data, system, link.faults, link.max, states, goal, LIMITS, (p) => {
+  const search = find(data, system, link.faults, link.max, states, taken, goal, LIMITS, (p) => {
     found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
   });
   running.search = search;
@@ -315,7 +319,7 @@ function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
     if (!to) return;
     const kept = Object.fromEntries(Object.entries(link.faults).filter(([name]) => name in to.faults));
     location.hash = walkLink({
-      ...link, system: to.id, faults: to.name === system.name ? kept : {}, max: to.name === system.name ? link.max : null,
+      ...link, system: to.id, faults: to.name === system.name ? kept : {}, max: together(to),
       start: [], steps: [], hide: [], columns: [], loop: null,
     });
   };
@@ -330,9 +334,16 @@ function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
         data.systems.find((s) => s.name === system.name && s.edition === chosen(e))),
     }, editions.map((e) => h("option", { value: e, selected: e === system.edition }, e)))) : h("span.sm", {}, system.edition),
     h("label", {}, "Size ", h("select", { id: "size", change: (e: Event) => go(systemById(data, chosen(e))) },
-      same.map((s) => h("option", { value: s.id, selected: s === system }, sizes(data, s) || "as it is")))),
+      same.map((s) => h("option", { value: s.id, selected: s === system }, optionOf(data, s))))),
     h("span.sm.mute", {}, prose(system.doc)));
 }
+
+/** A system among those of its edition: its sizes, and its faults if they are fixed. */
+const optionOf = (data: Data, system: SystemData): string =>
+  [sizes(data, system), system.fixed ? faultsSaid(system.faults, together(system)) : ""].filter(Boolean).join(", ") || "as it is";
+
+/** The bound of all faults together, where they share one counter. */
+const together = (system: SystemData): number | null => (system.together ? Math.max(0, ...Object.values(system.faults)) : null);
 
 function faultChips(system: SystemData, link: WalkLink, to: (change: Partial<WalkLink>) => void): Child {
   const names = Object.keys(system.faults);
@@ -358,12 +369,13 @@ function starts(model: ModelApi, link: WalkLink, to: (change: Partial<WalkLink>)
   if (model.initials < 2) return null;
   const base = model.initial();
   const offered = Array.from({ length: Math.min(model.initials, STARTS_MAX) }, (_, n) => model.initial(n));
+  const now = String(model.begin({ start: link.start }));
+  if (!offered.some((state) => String(state) === now)) offered.push(model.begin({ start: link.start }));
   const differs = offered.map((state) => model.cells.filter((c) => state[c.position] !== base[c.position]));
-  const key = JSON.stringify(link.start);
   const chosen = differs.map((cells, n) => cells.map((c): [string, number] => [c.name, offered[n]![c.position]!]));
   return h("label", {}, `Start (${number(model.initials)}) `, h("select", {
     id: "start", change: (e: Event) => to({ start: chosen[Number((e.target as HTMLSelectElement).value)]!, steps: [] }),
-  }, differs.map((cells, n) => h("option", { value: n, selected: JSON.stringify(chosen[n]) === key },
+  }, differs.map((cells, n) => h("option", { value: n, selected: String(offered[n]) === now },
     cells.map((c) => `${c.name} = ${model.show(c, offered[n]![c.position]!)}`).join(", ") || "the first"))));
 }
 

@@ -54,17 +54,23 @@ export function faultsText(faults: Faults, max: number | null): string {
   return max === null ? list : `${list}~${max}`;
 }
 
-export function faultsOf(text: string | undefined): { faults: Faults; max: number | null } {
-  const [list = "", max] = (text ?? "").split("~");
+/** Faults and their bounds; `ignored`: the parts that are not whole numbers. */
+function faultsOf(text: string): { faults: Faults; max: number | null; ignored: string[] } {
+  const [list = "", max] = text.split("~");
   const faults: Faults = {};
+  const ignored = max === undefined || isNumber(max) ? [] : [`~${max}`];
   for (const part of list.split("+")) {
     const [name, times = "1"] = part.split("=");
-    if (name && name !== "none" && Number(times) > 0) faults[name] = Math.min(Number(times), 99);
+    if (!isNumber(times)) ignored.push(part);
+    else if (name && name !== "none" && Number(times) > 0) faults[name] = Number(times);
   }
-  return { faults, max: max ? Number(max) : null };
+  return { faults, max: max && isNumber(max) ? Number(max) : null, ignored };
 }
 
-export const actionKey = (label: string): string => label.replace(/\)$/, "").replace(/\(|, */g, ".");
+const isNumber = (text: string): boolean => /^\d{1,15}$/.test(text);
+
+/** The choice of a step may have parentheses of its own, as in `pass_on(0, after(node))`. */
+export const actionKey = (label: string): string => label.replace(/\)$/, "").replace("(", ".").replace(/, */g, ".");
 
 export function actionLabel(key: string): string {
   const [name = "", ...indices] = key.split(".");
@@ -110,16 +116,21 @@ export function walkLink(walk: WalkLink): string {
   return `#/explore/${path.map(safe).join("/")}${query.length ? `?${query.join("&")}` : ""}`;
 }
 
-export function walkAt(place: Place): WalkLink {
-  const [system = "", faults, start = "-", steps = ""] = place.parts;
+/** The walk of a link; `ignored`: the parts of the link that cannot be followed. */
+export function walkAt(place: Place): WalkLink & { ignored: string[] } {
+  const [system = "", given = "", start = "-", list = ""] = place.parts;
+  const steps = list.split(",").filter(Boolean);
+  const { ignored, ...faults } = faultsOf(given);
+  if (steps.length > STEPS_MAX) ignored.push(`the steps after the first ${STEPS_MAX}`);
   return {
     system,
-    ...faultsOf(faults),
+    ...faults,
+    ignored,
     start: start === "-" || !start ? [] : start.split(";").map((pair) => {
       const [cell = "", value = "0"] = pair.split("=");
       return [cell, Number(value)];
     }),
-    steps: steps.split(",").filter(Boolean).slice(0, STEPS_MAX).map(actionLabel),
+    steps: steps.slice(0, STEPS_MAX).map(actionLabel),
     hide: (place.query.get("hide") ?? "").split(",").filter(Boolean),
     columns: place.query.getAll("column"),
     loop: /^\d+$/.test(place.query.get("loop") ?? "") ? Number(place.query.get("loop")) : null,

@@ -248,13 +248,16 @@ function phoneList(data: Data, order: string[], columns: Column[], entries: (p: 
   return h("ul.mlist", {}, order.filter((p) => formOf(data, p) !== "sometimes").map((property) => {
     const asked = columns.map((c) => ({ c, found: entries(property, c) })).filter((x) => x.found.length);
     const bad = asked.filter((x) => x.found.some((e) => e.result.status === "violated"));
+    const open = asked.filter((x) => !bad.includes(x) && x.found.some((e) => e.result.status === "not decided"));
+    const others = (sign: string, n: number): Child =>
+      n ? h("span.xs.mute", {}, `${sign} under ${n === asked.length ? `all ${n}` : n === asked.length - bad.length ? `${n} other` : n} `) : null;
     return h("li", {}, h("code", {}, property), h("div.pd", {}, doc(data, property)),
       h("div.cs", {}, bad.map(({ c, found }) => {
         const lost = found.filter((e) => e.result.status === "violated");
         const shortest = shortestOf(data, lost);
         return h("a", { href: shortest ? traceLink(data, shortest) : null }, h("span", {}, c.name), " ",
           [...new Set(lost.flatMap((e) => e.result.findings))].join(" ") || "✕");
-      }), asked.length > bad.length ? h("span.xs.mute", {}, `✓ under ${bad.length ? `${asked.length - bad.length} other` : `all ${asked.length}`}`) : null));
+      }), others("✓", asked.length - bad.length - open.length), others("?", open.length)));
   }));
 }
 

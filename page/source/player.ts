@@ -9,7 +9,7 @@ import { type Child, announce, copier, fill, h, plural, svg, words } from "./dom
 import { card, heads, lanes, sharedIn, visible } from "./lanes";
 import { findingLink, type Place, systemById, traceAt, traceLink, walkLink } from "./links";
 import { decisionTable, lights, saying, whole } from "./tables";
-import { judge, modelOf, SAID, sizes } from "./walk";
+import { faultsSaid, judge, modelOf, SAID, sizes } from "./walk";
 
 const PLAY_MS = 1_100; // time of a step: enough to read its name and changes
 const COLOURS = { protocol: "var(--blue)", environment: "var(--env)", fault: "var(--fault)" } as const;
@@ -135,10 +135,11 @@ function trackOf(
   const right = other ? systemById(data, other) : undefined;
   if (other) return right ? beside(model, modelOf(data, right, trace.faults, trace.max_faults), trace, states, steps, pick) : null;
   const property = model.properties.find((p) => p.name === trace.property);
+  const endless = (trace.loop ?? trace.breaks) !== null && !property?.within; // a bound is exceeded by a walk that ends
   return lanes(model, states, steps, {
     hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
     breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
-      h("span", {}, saying(property), property && LIVE.has(property.form) ? " From here on it is never answered." : "")) : null,
+      h("span", {}, saying(property), endless && property && LIVE.has(property.form) ? " From here on it is never answered." : "")) : null,
   }, pick);
 }
 
@@ -237,7 +238,7 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       h("p.sub", {}, trace.property ? ["Breaks ", h("code", {}, trace.property), ": ", saying(property)]
         : `${words(trace.kind)} of ${system.title}`),
       h("p.sub", {}, trace.kind === "recorded" ? [system.title, system.edition, "a recorded job"].filter(Boolean).join(" · ")
-        : `${describe(data, system)}, ${faultsSaid(trace)}`)),
+        : `${describe(data, system)}, ${faultsSaid(trace.faults, trace.max_faults)}`)),
     h("div.picks", {},
       others.size ? h("select", { "aria-label": "Finding", change: pick },
         trace.findings.length ? null : h("option", { value: location.hash }, "findings"),
@@ -271,12 +272,6 @@ function othersOf(data: Data, system: SystemData): SystemData[] {
 
 const describe = (data: Data, system: SystemData): string =>
   [system.title, system.edition, sizes(data, system)].filter(Boolean).join(" · ");
-
-const faultsSaid = (trace: TraceData): string => {
-  const named = Object.entries(trace.faults).map(([name, times]) => (times > 1 ? `${words(name)} ×${times}` : words(name)));
-  if (!named.length) return "no faults";
-  return `with ${named.join(", ")}${trace.max_faults === null ? "" : `, at most ${trace.max_faults} together`}`;
-};
 
 /** The step that led here: its sentence, its place in the source, and the conditions that held before it. */
 function stepCard(model: ModelApi, step: Instance, before: State, after: State, note: string): HTMLElement {

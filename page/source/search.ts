@@ -7,7 +7,7 @@ import worker from "inline:./worker.ts";
 
 /** Starts a search. */
 export function find(
-  data: Data, system: SystemData, faults: Faults, max: number | null, walk: State[], goal: Goal, limits: Limits,
+  data: Data, system: SystemData, faults: Faults, max: number | null, walk: State[], taken: string[], goal: Goal, limits: Limits,
   progress: (p: Progress) => void = () => {},
 ): Search {
   const url = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
@@ -28,7 +28,7 @@ export function find(
   };
   other.onerror = (event) => end({ ...none, outcome: "error", message: event.message });
   const bare: Data = { ...data, runs: [], traces: [], findings: [], messages: [], charts: [], comparisons: [] };
-  const asked: Asked = { data: bare, system, faults, max, walk, goal, limits };
+  const asked: Asked = { data: bare, system, faults, max, walk, taken, goal, limits };
   other.postMessage(asked);
   return { found, stop: () => end(none) };
 }

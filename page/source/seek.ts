@@ -5,7 +5,7 @@
 
 import type { Data, Faults, Found, Goal, Instance, Limits, Progress, PropertyData, State, SystemData } from "./types";
 import { LIVE } from "./types";
-import { fairGroups, Model } from "./engine";
+import { counts, fairGroups, Model } from "./engine";
 import { fairRun, type Graph, lateRun, Numbers } from "./fair";
 
 export interface Asked {
@@ -14,6 +14,7 @@ export interface Asked {
   faults: Faults;
   max: number | null;
   walk: State[]; // the walk from which the search continues: its last state, and the states before it
+  taken: string[]; // the labels of its steps
   goal: Goal;
   limits: Limits;
 }
@@ -79,8 +80,9 @@ class Reached {
   }
 }
 
-function tooWide(model: Model): string {
-  const cell = model.cells.find(({ slot }) => slot.high - slot.low > SPAN_MAX);
+/** A link may begin with a value outside the range of a field, or with a larger bound of a fault. */
+function tooWide(model: Model, start: State): string {
+  const cell = model.cells.find(({ slot }, k) => Math.max(slot.high - slot.low, Math.abs(start[k]! - slot.low)) > SPAN_MAX);
   return cell ? `not decided: ${cell.name} has more than ${SPAN_MAX.toLocaleString("en")} values` : "";
 }
 
@@ -96,12 +98,13 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   const model = new Model(asked.data, asked.system, asked.faults, asked.max);
   const { met, claim } = goalOf(model, asked.goal);
   const reached = new Reached(model);
-  if (tooWide(model)) return answer("limit", tooWide(model));
+  if (tooWide(model, walk.at(-1)!)) return answer("limit", tooWide(model, walk.at(-1)!));
   const { states, places } = reached;
   reached.add(reached.pack(walk.at(-1)!), -1, -1);
   const edges = { first: new Numbers(), after: new Numbers(), by: new Numbers() };
   if (met(walk.at(-1)!, null, -1)) return done("found");
   let told = 0;
+  let left = ""; // the first step out of a field's range
   for (let at = 0, end = 1; at < states.length; at++) { // the states of the next depth begin at `end`
     if (at === end) {
       end = states.length;
@@ -109,16 +112,15 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
     }
     if (at % SLICE === 0) {
       if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
-      if (seconds() - told > 0.1) progress({ states: states.length, depth: found.depth, seconds: (told = seconds()) });
+      if (seconds() - told > 0.1) progress({ states: states.length, edges: found.edges, depth: found.depth, seconds: (told = seconds()) });
     }
     const state = reached.at(at);
     edges.first.push(found.edges);
-    for (const { instance, state: after } of model.successors(state)) {
+    for (const { instance, state: after } of model.successors(state, (why) => (left ||= `not decided: ${why}`))) {
       found.edges++;
       if (met(after, state, instance.number)) {
-        found.steps = [...reached.way(at), instance.label];
-        found.depth = found.steps.length;
-        return done("found");
+        const steps = [...reached.way(at), instance.label];
+        return Object.assign(done("found"), { steps, depth: steps.length });
       }
       const key = reached.pack(after);
       const place = places.get(key) ?? states.length;
@@ -132,7 +134,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
       edges.by.push(instance.number);
     }
   }
-  if (!claim) return done("none");
+  if (left || !claim) return done(left ? "limit" : "none", left);
   edges.first.push(found.edges);
   places.clear();
   const graph: Graph = { ...edges, size: states.length, ...fairGroups(model.instances) };
@@ -140,7 +142,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   if (graph.size * ((claim.within?.[0] ?? 0) + 1) > most) return beyond(most, "states with counted steps");
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
-    const run = unanswered(model, claim, binding, graph, reached, walk);
+    const run = unanswered(model, claim, binding, graph, reached, asked);
     if (run) return Object.assign(done("found"), run);
   }
   return done("none");
@@ -148,7 +150,8 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
 
 /** A fair run from the end of the walk that breaks the property for one binding. */
 function unanswered(
-  model: Model, claim: PropertyData, binding: Record<string, number>, graph: Graph, reached: Reached, walk: State[],
+  model: Model, claim: PropertyData, binding: Record<string, number>, graph: Graph, reached: Reached,
+  { walk, taken }: Asked,
 ): Pick<Found, "steps" | "loop"> | null {
   const [premise, goal] = claim.exprs as [number, number];
   const open = new Uint8Array(graph.size);
@@ -158,13 +161,11 @@ function unanswered(
     open[at] = model.value(goal, state, binding) ? 0 : 1;
     starts[at] = model.value(premise, state, binding) ? 1 : 0;
   }
-  const isCounted = ({ transition }: Instance): boolean => !claim.within?.[1] || transition.name === claim.within[1];
-  const leads = (from: State, to: State): boolean =>
-    model.successors(from).some(({ instance, state }) => isCounted(instance) && String(state) === String(to));
+  const isCounted = (instance: Instance): boolean => counts(claim, instance);
   let steps = 0; // counted steps from here to the end of the walk
   let since = 0; // and from the earliest state in which the property is open
   for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
-    if (at < walk.length - 1 && claim.within && leads(walk[at]!, walk[at + 1]!)) steps++;
+    if (at < walk.length - 1 && isCounted(model.instance(taken[at]!)!)) steps++;
     if (claim.form !== "eventually" && !model.value(premise, walk[at]!, binding)) continue;
     starts[0] = 1;
     since = steps;

@@ -312,7 +312,7 @@ export interface Refusal {
 }
 
 /** Of a property in a state: holds; violated here (for "step": by the step that led here); a `sometimes` that is here
- * reached, or not; one of the `LIVE` forms whose premise holds somewhere while its goal is still open. */
+ * reached, or not; one of the `LIVE` forms whose premise held somewhere on the walk while its goal is still open. */
 export type Light = "holds" | "violated" | "reached" | "not here" | "waiting" | "not judged";
 
 export interface Successor {
@@ -342,7 +342,7 @@ export interface ModelApi {
   /** The initial state of a trace. */
   begin(trace: Pick<TraceData, "start">): State;
   instance(label: string): Instance | undefined;
-  /** The next state, or null where the step is not enabled or would change nothing. */
+  /** The next state, or null where the step is not enabled, would change nothing or leaves the range of a field. */
   step(instance: Instance, state: State): State | null;
   successors(state: State): Successor[];
   /** Why a step is not possible; empty where it is. */
@@ -375,7 +375,7 @@ export interface ModelApi {
   column(text: string): (state: State) => string;
 }
 
-// ---- search (search.ts: `find(data, system, faults, max, walk, goal, limits, progress)` runs in a Worker)
+// ---- search (search.ts: `find(data, system, faults, max, walk, taken, goal, limits, progress)` runs in a Worker)
 
 /** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds.
  * One of the `LIVE` forms is violated by a fair run without end. */
@@ -404,6 +404,7 @@ export interface Search {
 
 export interface Progress {
   states: number;
+  edges: number;
   depth: number;
   seconds: number;
 }

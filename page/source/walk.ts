@@ -2,7 +2,8 @@
 
 import type { Data, Faults, Instance, Light, ModelApi, PropertyData, State, SystemData } from "./types";
 import { LIVE } from "./types";
-import { fairGroups, Model } from "./engine";
+import { words } from "./dom";
+import { counts, fairGroups, Model } from "./engine";
 import { faultsText } from "./links";
 
 const MODELS_MAX = 6; // compiled systems that are kept: a step back in the browser then costs nothing
@@ -34,26 +35,45 @@ export function judge(
 ): Judged {
   const first = new Map<string, number>();
   const last = states.length - 1;
+  const waits = new Map(model.properties.filter((p) => LIVE.has(p.form)).map((p) => [p, waiting(model, p)]));
   const lights = states.map((state, at) => {
     const here = new Map<string, Seen>();
+    const goesOn = at < last && steps[at]!.transition.kind !== "fault";
     for (const property of model.properties) {
-      const light = property.form === "no deadlock"
-        ? at === last && model.deadlocked(state) ? "violated" : "holds"
-        : model.light(property, state, at ? states[at - 1] : undefined, at ? steps[at - 1] : undefined);
+      const light = property.form === "no deadlock" ? !goesOn && model.deadlocked(state) ? "violated" : "holds"
+        : waits.get(property)?.(state, steps[at - 1]) ?? model.light(property, state, states[at - 1], steps[at - 1]);
       here.set(property.name, light);
       if (light === "violated" && !first.has(property.name)) first.set(property.name, at);
     }
     return here;
   });
   for (const name of lost) {
-    const from = Math.min(loop ?? last, last);
+    const from = Math.min(loop ?? last, last, first.get(name) ?? last);
     first.set(name, from);
     for (const here of lights.slice(from)) here.set(name, "violated");
   }
   lights.forEach((here, at) => {
-    for (const [name, since] of first) if (since < at && here.get(name) === "holds") here.set(name, "was");
+    for (const [name, since] of first) if (since < at && /^(holds|waiting)$/.test(here.get(name)!)) here.set(name, "was");
   });
   return { lights, first };
+}
+
+/** The light of a property of liveness in each state of a walk, one after the other. A premise stays open until its goal
+ * holds; where the steps that count exceed the bound until then, the property is violated. */
+function waiting(model: ModelApi, property: PropertyData): (state: State, by?: Instance) => Light {
+  const [premise, goal] = property.exprs as [number, number];
+  const bindings = model.bindings(property);
+  const open = new Map<number, number>(); // binding -> counted steps since its premise held
+  return (state, by) => {
+    const begins = !by || property.form !== "eventually";
+    bindings.forEach((binding, k) => {
+      const since = open.get(k) ?? (begins && model.value(premise, state, binding) ? 0 : null);
+      if (since === null || model.value(goal, state, binding)) open.delete(k);
+      else open.set(k, since + (open.has(k) && by && counts(property, by) ? 1 : 0));
+    });
+    if (property.within && [...open.values()].some((steps) => steps >= property.within![0])) return "violated";
+    return open.size ? "waiting" : "holds";
+  };
 }
 
 /** Why a walk whose steps after the first `loop` repeat for ever is no fair run; "" where it is one. */
@@ -96,6 +116,13 @@ export const SAID: Record<Seen, string> = {
   holds: "holds", violated: "violated", was: "was violated", reached: "reached", "not here": "not reached here", "not judged": "not judged here",
   waiting: "waiting for its answer",
 };
+
+/** The faults of a run in words. */
+export function faultsSaid(faults: Faults, max: number | null): string {
+  const named = Object.entries(faults).map(([name, times]) => (times > 1 ? `${words(name)} ×${times}` : words(name)));
+  if (!named.length) return "no faults";
+  return `with ${named.join(", ")}${max === null ? "" : `, at most ${max} together`}`;
+}
 
 const indices = new WeakMap<SystemData, Set<string>>();
 

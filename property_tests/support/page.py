@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ ASK = Path(__file__).resolve().parents[1] / "tests" / "page" / "ask.mjs"
 NODE_SECONDS = 900.0
 
 Json = Any
+EMPTY: Mapping[str, Json] = {  # a run of a report, without its faults
+    "number": 0, "label": "", "engine": "", "states": 0, "edges": 0, "depth": 0, "seconds": 0, "complete": True,
+    "stopped": "", "properties": [],
+}  # fmt: skip
 
 
 def needed() -> str:
@@ -147,11 +152,9 @@ class Pair:
             elif p.form is Form.SOMETIMES:
                 yield "reached" if self.interpreter.holds(p.exprs[0], state) else "not here"
             elif p.form.live:
-                premise, goal = p.exprs
-                bindings: list[dict[Any, int]] = [{}]
-                for v in p.params:
-                    bindings = [{**b, v: k} for b in bindings for k in range(v.sort.size)]
-                holds = self.interpreter.holds
+                (premise, goal), holds = p.exprs, self.interpreter.holds
+                indices = product(*(range(v.sort.size) for v in p.params))
+                bindings = [dict(zip(p.params, each, strict=True)) for each in indices]
                 is_open = any(holds(premise, state, b) and not holds(goal, state, b) for b in bindings)
                 yield "waiting" if is_open else "holds"
 
@@ -183,9 +186,5 @@ class Pair:
 
 def exported(choices: Sequence[Choice]) -> Json:
     """The data of a page that has a run of each choice, without results."""
-    empty: Mapping[str, Json] = {
-        "number": 0, "label": "", "engine": "", "states": 0, "edges": 0, "depth": 0, "seconds": 0, "complete": True,
-        "stopped": "", "properties": [],
-    }  # fmt: skip
-    results = [Result(c, {**empty, "faults": c.faults, "max_faults": c.max_faults}) for c in choices]
+    results = [Result(c, {**EMPTY, "faults": c.faults, "max_faults": c.max_faults}) for c in choices]
     return export(Contents("test", results=results))

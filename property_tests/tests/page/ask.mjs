@@ -8,19 +8,22 @@
 //     seek     a goal: what a search finds, from the first initial state or on from the states `begin`; of a run without end also the
 //              properties that it never answers, and why it is no fair one
 //     columns  expressions in the first state
+//     judge    the labels of a walk: the lights of each property in its states
+//     hashes   what links name; labels: the steps of a walk, after they were written in a link
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [, , engine, dataFile, questionsFile] = process.argv;
-const { Model, seek, unanswered, unfair } = await import(pathToFileURL(engine).href);
+const { judge, Model, read, seek, unanswered, unfair, walkAt, walkLink } = await import(pathToFileURL(engine).href);
 const text = readFileSync(dataFile, "utf8");
 const whole = JSON.parse(text);
 
 function look(model, state) {
   const steps = model.successors(state).map(({ instance, state: after }) => [instance.label, after]);
   const failing = model.instances.map((i) => i.transition.conditions.map((c) => (model.value(c, state, model.binding(i)) ? 1 : 0)).join(""));
-  const lights = model.properties.filter((p) => p.form !== "step").map((p) => model.light(p, state));
+  const here = judge(model, [state], []).lights[0];
+  const lights = model.properties.filter((p) => p.form !== "step").map((p) => here.get(p.name));
   const judged = model.properties.filter((p) => p.form === "step").map((p) =>
     model.successors(state).map(({ instance, state: after }) => (model.light(p, after, state, instance) === "holds" ? 1 : 0)).join(""));
   const controls = model.machines.map((m) => model.control(m, state, 0));
@@ -41,13 +44,25 @@ function answer(q) {
       return `Error: ${error.message}`;
     }
   });
+  if (q.hashes) return q.hashes.map((hash) => walkAt(read(hash)));
+  if (q.labels) {
+    const link = { system: "", faults: {}, max: null, start: [], steps: q.labels, hide: [], columns: [], loop: null };
+    return walkAt(read(walkLink(link))).steps;
+  }
+  if (q.judge) {
+    const { states, steps } = model.replay({ start: [], steps: q.judge, set: {} });
+    const { lights } = judge(model, states, steps);
+    return Object.fromEntries(model.properties.map(({ name }) => [name, lights.map((here) => here.get(name)).join(" ")]));
+  }
   if (q.replay !== undefined) {
     const found = model.replay(data.traces[q.replay]);
     return { states: found.states, failed: found.failed, given: found.given };
   }
   if (q.seek) {
     const walk = q.begin ?? [model.initial()];
-    const found = seek({ data, system, faults: q.faults, max: q.max, walk, goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+    const to = (k) => model.successors(walk[k]).find(({ state }) => String(state) === String(walk[k + 1])).instance.label;
+    const taken = q.taken ?? walk.slice(1).map((_, k) => to(k));
+    const found = seek({ data, system, faults: q.faults, max: q.max, walk, taken, goal: q.seek, limits: { states: q.limit, seconds: 600 } });
     if (found.loop === null) return found;
     const steps = found.steps.map((label) => model.instance(label));
     const states = [walk.at(-1)];

@@ -17,9 +17,10 @@ import pytest
 from trystate.commands.searching import Search
 from trystate.language import System
 from trystate.model.checker.expectations import judge
-from trystate.page.contents import Choice, Contents, Shown
+from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 from trystate.progress import Reporter
+from trystate.property_tests.support.page import EMPTY
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.registry import plan
 from trystate.report.json import results_json
@@ -292,6 +293,23 @@ def test_a_class_of_ones_own_opens_and_its_mistake_is_found(opened: Callable[...
         page.evaluate("view => { location.hash = view; }", view)
         page.wait_for_timeout(50)
         assert page.locator("main").inner_text().strip()
+
+
+def test_shared_bounds_and_undecided_properties_are_shown(opened: Callable[..., Page], tmp_path: Path) -> None:
+    drop = "@fault('drop')\ndef drop(self, s): 'It is lost.'; s.when(s.held[0]); s.held[0] = False"
+    cls = declared(drop, Lease, name="Dropped")
+    one, two = (Choice.of(cls(faults=["drop"], max_faults=n), "lease") for n in (1, 2))
+    told: dict[str, object] = {
+        "name": "one_holds_it", "status": "not decided", "judgement": "", "findings": [], "counterexample": None
+    }  # fmt: skip
+    run = {**EMPTY, "faults": two.faults, "max_faults": 2, "properties": [told]}
+    path = tmp_path / "shared.html"
+    path.write_text(build(Contents("Lease", choices=[one], results=[Result(two, run)])), encoding="utf-8")
+    assert "? under all 1" in opened(path, "#/overview", PHONE).locator(".mlist").inner_text()
+    page = opened(path, "#/explore/lease.2.any1+drop/drop~1.5")
+    assert page.locator(".msg.bad").inner_text() == "The link has parts that are not followed: ~1.5."
+    page.locator("#size").select_option(label="2 clients, with drop ×2, at most 2 together")
+    page.wait_for_function("location.hash.includes('any2') && location.hash.endsWith('~2/-/')")
 
 
 def test_a_recorded_walk_names_its_nodes_and_its_unexplained_lines(opened: Callable[..., Page], tmp_path: Path) -> None:

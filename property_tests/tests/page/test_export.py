@@ -59,20 +59,33 @@ def test_a_system_is_written_once_for_all_faults() -> None:
     assert (system["id"], system["faults"], system["fixed"]) == ("post.2", {"loss": 1}, False)
 
 
-def test_a_system_that_is_another_with_a_fault_is_written_for_each() -> None:
-    data = export(Contents("test", choices=choices(Post, {}, {"loss": 1})))
+@pytest.mark.parametrize(
+    "cls",
+    [
+        Post,
+        declared(POST.format("(2 if 'loss_left' in self.slots else 1)"), System, name="Slots"),
+        declared("@initial\ndef rests(self, s): return True if 'loss' in self.faults else ~s.busy[0]", Steady),
+    ],
+)
+def test_a_system_that_is_another_with_a_fault_is_written_for_each(cls: type[System]) -> None:
+    data = export(Contents("test", choices=choices(cls, {"loss": 1}, {})))
     assert [(s["id"], s["faults"], s["fixed"]) for s in data["systems"]] == [
-        ("post.2", {"loss": 1}, False),
+        ("post.2.loss", {"loss": 1}, True),
         ("post.2.none", {}, True),
     ]
 
 
-def test_other_bounds_and_beginnings_with_a_fault_make_another_system() -> None:
-    data = export(Contents("test", choices=choices(Steady, {"loss": 1}, {"loss": 2})))
-    assert [s["id"] for s in data["systems"]] == ["post.2", "post.2.loss=2"]
-    begins = declared("@initial\ndef rests(self, s): return True if 'loss' in self.faults else ~s.busy[0]", Steady)
-    data = export(Contents("test", choices=choices(begins, {}, {"loss": 1})))
-    assert [(s["id"], s["fixed"]) for s in data["systems"]] == [("post.2", False), ("post.2.none", True)]
+def test_other_bounds_and_a_reader_of_the_faults_make_another_system() -> None:
+    data = export(Contents("test", choices=choices(Steady, {"loss": 1}, {"loss": 2}) + choices(Post, {"loss": 1})))
+    assert [(s["id"], s["fixed"]) for s in data["systems"]] == [
+        ("post.2", False), ("post.2.loss=2", False), ("post.2.loss", True)
+    ]  # fmt: skip
+
+
+def test_a_walk_begins_in_one_of_very_many_states() -> None:
+    wide = declared("node = index(40)\nx = flag(per='node', initial=ANY)", System, name="Wide")
+    shown = Shown("example", "test", Choice(wide, "wide", None), [], start={"x[3]": 1})
+    assert export(Contents("test", shown=[shown]))["traces"][0]["start"] == [["x[3]", 1]]
 
 
 def test_each_field_has_an_owner() -> None:

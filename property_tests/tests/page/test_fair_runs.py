@@ -156,16 +156,24 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
 
 
 # A number that grows, within a limit of steps.
-Slow = declared(
-    """
-number = integer(0, 4)
-@transition()
-def go(self, s): 'One more.'; s.when(s.number < 4); s.number += 1
-@eventually(within=3)
-def it_is_four(self, s): 'In three steps.'; return s.number == 4
-""",
-    System, name="Slow",
-)  # fmt: skip
+Slow = declared("number = integer(0, 4)\n"
+    "@transition()\ndef go(self, s): 'One more.'; s.when(s.number < 4); s.number += 1\n"
+    "@eventually(within=3)\ndef it_is_four(self, s): 'In 3.'; return s.number == 4", System, name="Slow")  # fmt: skip
+
+
+def test_the_lights_of_a_walk_remember_its_premises_and_deadlocks(engine: Path) -> None:
+    claim = "@leads_to(within={})\ndef {}(self, s): 'In time.'; return s.inside[0] & ~s.inside[1], s.locked\n"
+    thaw = "@fault('thaw')\ndef thaw(self, s): 'It opens again.'; s.when(s.locked); s.locked = False"
+    gate = declared(claim.format(2, "soon") + claim.format("(1, 'open_')", "at_once") + thaw, Gate, name="Gate")
+    pair = Pair(exported([Choice(gate, "gate", None, {}, {"thaw": 1})]), 0, gate(faults={"thaw": 1}))
+    walk = ["enter(0)", "open_", "enter(1)", "lock", "close", "thaw"]
+    [lights] = ask(engine, pair.data, [pair.question(judge=walk)])
+    assert lights == {
+        "it_is_locked_behind_both": "holds waiting waiting waiting holds holds holds",
+        "soon": "holds waiting waiting violated was was was",
+        "at_once": "holds waiting violated violated was was was",
+        "deadlock_freedom": "holds holds holds holds holds violated was",
+    }
 
 
 def test_the_steps_of_the_walk_before_the_search_count(engine: Path) -> None:
@@ -176,21 +184,22 @@ def test_the_steps_of_the_walk_before_the_search_count(engine: Path) -> None:
     assert [answer["steps"] for answer in found] == [["go"] * 3, ["go"]]
 
 
+def test_a_step_of_the_walk_that_does_not_count_is_not_counted(engine: Path) -> None:
+    hop = "@transition()\ndef hop(self, s): 'As go.'; s.when(s.number < 2); s.number += 1\n"
+    claim = "@eventually(within=(2, 'go'))\ndef it_is_four(self, s): 'In time.'; return s.number == 4"
+    hops = declared(hop + claim, Slow, name="Hops")
+    pair = Pair(exported([Choice(hops, "hops", None)]), 0, hops())
+    begun = pair.question(seek={"property": "it_is_four"}, begin=[[0], [1], [2]], limit=LIMIT)
+    found = ask(engine, pair.data, [{**begun, "taken": [step] * 2} for step in ("go", "hop")])
+    assert [answer["outcome"] for answer in found] == ["found", "none"]
+
+
 # A field that a character cannot hold, and two faults.
-Wide = declared(
-    """
-at, cut_off = integer(0, 40_000), flag()
-@transition()
-def jump(self, s): 'Far.'; s.when(s.at == 0); s.at = 40_000
-@fault("crash")
-def crash(self, s): 'Ends.'; s.when(s.at == 40_000); s.at = 7
-@fault("cut")
-def cut(self, s): 'Is cut off.'; s.cut_off = True
-@always()
-def it_is_not_seven(self, s): 'Never.'; return s.at != 7
-""",
-    System, name="Wide",
-)  # fmt: skip
+Wide = declared("at, cut_off = integer(0, 40_000), flag()\n"
+                "@transition()\ndef jump(self, s): 'Far.'; s.when(s.at == 0); s.at = 40_000\n"
+                "@fault('crash')\ndef crash(self, s): 'Ends.'; s.when(s.at == 40_000); s.at = 7\n"
+                "@fault('cut')\ndef cut(self, s): 'Is cut off.'; s.cut_off = True\n"
+                "@always()\ndef it_is_not_seven(self, s): 'Never.'; return s.at != 7", System, name="Wide")  # fmt: skip
 Near = declared("@transition()\ndef jump(self, s): 'Near.'; s.when(s.at == 0); s.at = 4\n"
                 "at = integer(0, 9)\n@fault('crash')\ndef crash(self, s): 'Ends.'; s.when(s.at == 4); s.at = 7", Wide,
                 name="Near")  # fmt: skip
@@ -206,19 +215,32 @@ def test_a_wide_cell_is_not_decided_and_faults_have_counters(engine: Path) -> No
         pair = Pair(exported([Choice.of(near, "near")]), 0, near)
         (found,) = ask(engine, pair.data, [{**pair.question(seek=goal, limit=LIMIT), "max": None}])
         assert found["steps"] == ["jump", "crash"]
+    many = {**wide.question(seek=goal, limit=LIMIT), "faults": {"crash": 40_000}}  # a bound of the link
+    near = exported([Choice(Near, "near", None, {}, faults)])
+    first, more = ask(engine, near, [many, {**many, "faults": {"crash": 120}}])
+    assert (first["outcome"], first["message"]) == ("limit", "not decided: crash_left has more than 32,767 values")
+    assert more["steps"] == ["jump", "crash"]
+
+
+# A number that a step raises out of its range.
+Over = declared("@transition()\ndef go(self, s): 'Too far.'; s.number += 1", Slow, name="Over")
+
+
+def test_a_step_out_of_the_range_of_a_field_is_never_taken(engine: Path) -> None:
+    pair = Pair(exported([Choice(Over, "over", None)]), 0, Over())
+    goals = [{"expression": "number = 4"}, {"expression": "number + number = 7"}, {"property": "it_is_four"}]
+    asked = [pair.question(walks=[[4]]), *(pair.question(seek=goal, limit=LIMIT) for goal in goals)]
+    last, *found = ask(engine, pair.data, asked)
+    why = "not decided: go leaves the range of number, 0 to 4: trystate verify names the line"
+    assert [(state["steps"], state["refused"]) for state in last["states"]] == [([], "1")]
+    assert [answer["outcome"] for answer in found] == ["found", "limit", "limit"]
+    assert [answer["message"] for answer in found] == ["", why, why]
 
 
 # A fair step may choose 0 and 1 in turn for ever, and never 2.
-Chooser = declared(
-    """
-last = integer(0, 2)
-@transition()
-def pick(self, s): 'A number is chosen.'; s.last = s.choose(range(3))
-@eventually()
-def two_is_chosen(self, s): 'It is 2.'; return s.last == 2
-""",
-    System, name="Chooser",
-)  # fmt: skip
+Chooser = declared("last = integer(0, 2)\n"
+    "@transition()\ndef pick(self, s): 'A number is chosen.'; s.last = s.choose(range(3))\n"
+    "@eventually()\ndef two_is_chosen(self, s): 'It is 2.'; return s.last == 2", System, name="Chooser")  # fmt: skip
 
 
 def test_a_step_is_fair_and_not_each_of_its_choices(engine: Path) -> None:
