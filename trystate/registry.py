@@ -218,7 +218,10 @@ def size_names(cls: type[System]) -> list[str]:
 
 
 def edition_names(cls: type[System]) -> list[str]:
-    return [edition.name for edition in cls.Edition] if cls.Edition is not None else []
+    """The editions that a class can be built as; for a class of one edition, it and those that derive from it."""
+    classes = cls.__family__.classes
+    own = classes.get(cls.__family__.edition)
+    return [e.name for e in cls.Edition or () if own is None or issubclass(classes.get(e, System), own)]
 
 
 def table_named(name: str, edition: str | None) -> DecisionTable | None:

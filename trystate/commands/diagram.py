@@ -202,8 +202,8 @@ def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
     cls, claim = registry.witness_named(args.witness, map(registry.system_class, args.names))
     given = {text.partition("=")[0] for item in args.fault for text in item.split(",")}
     args.fault = [*args.fault, *(fault for fault in claim.needs if fault not in given)]
-    if args.edition is None and claim.editions:
-        names = [edition.name for edition in claim.editions]
+    names = [edition.name for edition in claim.editions if edition.name in registry.edition_names(cls)]
+    if args.edition is None and names:
         args.edition = registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in names else names[0]
     system = build(cls, args)
     with reporter.doing(f"looking for {args.witness} in {system.label}"):

@@ -43,6 +43,29 @@ def test_verify_writes_a_page_that_needs_nothing_beside_itself(command: Command,
     assert data["traces"][broken["trace"]]["property"] == broken["name"] == "one_at_a_time"
 
 
+ROOMS = """
+import enum
+from trystate.language import System, flag
+E = enum.Enum("E", "TORCH OURS")
+class Room(System, deadlock=False): Edition, light = E, flag()
+class Ours(Room, edition=E.OURS): heat = flag()
+"""
+
+
+def test_a_class_of_one_edition_is_built_as_it_and_has_its_own_page(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("rooms_1", "rooms_2"):
+        Path(f"{name}.py").write_text(ROOMS)
+    monkeypatch.syspath_prepend(Path.cwd())
+    names = ["rooms_1:Room", "rooms_1:Ours", "rooms_2:Ours"]
+    says(command, Exit.OK, "verify", *names, "--html", "page.html")
+    found = [(each["name"], each["edition"], len(each["slots"])) for each in data_of(tmp_path / "page.html")["systems"]]
+    assert found == [*zip(names, ("TORCH", "OURS", "OURS"), (1, 2, 2), strict=True)]
+    says(command, Exit.OK, "diagram", "rooms_1:Ours", "--out", "here")
+    assert "no edition 'TORCH'" in says(command, Exit.USAGE, "explore", "rooms_1:Ours", "--edition", "TORCH")
+
+
 @pytest.mark.parametrize(
     ("report", "why"),
     [
