@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trystate import diagrams
+from trystate.diagrams.moves import initial_states
 from trystate.model.checker.check import check
 from trystate.model.checker.story import main_index
 from trystate.model.checker.verdicts import Counterexample
@@ -19,6 +20,7 @@ from trystate.model.language import *
 from trystate.model.language.lifelines import SHARED
 from trystate.model.rendezvous import OPERATORS
 from trystate.model.rendezvous import Edition as Torchs
+from trystate.property_tests.support.systems.declarations import Mood, declared
 from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
 from trystate.registry import SYSTEMS, edition_names, fault_bounds
 
@@ -85,6 +87,14 @@ def test_no_picture_is_wider_than_a_page() -> None:
         assert size is not None, path
         widths[path.stem] = round(int(size[1]) * 96 / 72)
     assert {name: width for name, width in widths.items() if width > WIDTH_MAX} == {}
+
+
+def test_a_chart_begins_where_any_member_may_begin() -> None:
+    moody = declared(
+        "node = index(40)\nmood = choice(Mood, per='node', initial=ANY)\nmoods = machine_of(mood, 'Mood.')\n@initial\n"
+        "def calm(self, s): return (s.mood[0] == Mood.CALM) & all_(s.mood[j] != Mood.GONE for j in s.node)", System,
+    )  # fmt: skip
+    assert initial_states(moody().machines["moods"]) == [Mood.CALM, Mood.CROSS]
 
 
 def pictures(run: Counterexample) -> list[str]:
