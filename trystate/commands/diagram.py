@@ -22,9 +22,9 @@ from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.checker.walks import Walk, shown_by, walked
-from trystate.model.errors import LimitReached, UsageError
+from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
-from trystate.search.machine import decide
+from trystate.search.machine import decide, decided
 from trystate.search.plans import showcase
 
 from .. import registry
@@ -207,9 +207,7 @@ def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
         args.edition = registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in names else names[0]
     system = build(cls, args)
     with reporter.doing(f"looking for {args.witness} in {system.label}"):
-        verdict = decide(system, args.witness, reporter.search)
-    if verdict.status is Status.NOT_DECIDED:
-        raise LimitReached(f"{args.witness} is not decided in {system.label}: {verdict.reason}")
+        verdict = decided(system, args.witness, reporter.search)
     if verdict.run is None:
         raise UsageError(f"no run of {system.label} reaches {args.witness}: choose another size, edition or fault")
     name = f"{system_name(system)}-{args.witness}"

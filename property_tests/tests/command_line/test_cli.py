@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from trystate.property_tests.tests.command_line.setting import (
     Command,
     says,
 )
+from trystate.search import machine
 from trystate.search.plans import showcase
 
 # ---- arguments
@@ -71,6 +73,22 @@ def test_an_internal_error_is_one_line_and_leaves_a_traceback(
     err = says(command, Exit.INTERNAL, "verify", "--out", "here")
     assert err == ("trystate: internal error: ZeroDivisionError('burst'); the traceback is in here/traceback.txt\n")
     assert "in burst" in Path("here/traceback.txt").read_text()
+    monkeypatch.setattr(registry, "findings", burst)
+    says(command, Exit.INTERNAL, "replay", "r1", "--report")
+
+
+@pytest.mark.parametrize("words", [
+    f"export {HERE} --to itf --property one_at_a_time", f"explore {HERE} --counterexample one_at_a_time",
+    f"explore {HERE} --counterexample one_at_a_time --web page.html", f"explore {HERE}", "replay r1",
+])  # fmt: skip
+def test_a_property_that_is_not_decided_exits_with_3_and_the_reason(
+    command: Command, script: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    script(True)
+    monkeypatch.setattr(machine, "SearchOptions", partial(machine.SearchOptions, states=1))
+    code, out, err = command(*words.split(), stdin="c one_at_a_time")
+    assert code == (Exit.OK if words.endswith(HERE) else Exit.INCOMPLETE)
+    assert "(limit 1; raise it with --max-states)" in out + err
 
 
 @pytest.mark.parametrize("name", ["", *PAGES])
