@@ -20,6 +20,7 @@ from trystate.search.machine import decided
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
 from ..exits import Exit
+from ..following import Following
 from ..outputs import try_file
 from ..progress import Reporter
 from ..report.results import plural
@@ -91,8 +92,8 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def repeated(args: argparse.Namespace, walk: Walk) -> str:
-    """The command that begins where the walk is."""
+def repeated(args: argparse.Namespace, walk: Walk | Following) -> str:
+    """The command that begins where the walk is, or where a log leads."""
     initial = ["--initial", str(walk.initial)] if walk.initial else []
     return shlex.join(["trystate", "explore", args.system, *given(args), *initial, "--walk", " ".join(walk.labels)])
 
