@@ -64,11 +64,7 @@ def add_system_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)")
     group.add_argument("--max", type=whole, metavar="B", help="most participants of a round (default: the system's)")
     group.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="any other size of the system, such as rounds=2",
+        "--size", action="append", default=[], metavar="NAME=N", help="any other size of the system, such as rounds=2"
     )
     group.add_argument(
         "--edition", metavar="E",

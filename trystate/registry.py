@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trystate.diagrams.torch_classes import STRUCTURES as STRUCTURES
@@ -222,6 +222,13 @@ def edition_names(cls: type[System]) -> list[str]:
     classes = cls.__family__.classes
     own = classes.get(cls.__family__.edition)
     return [e.name for e in cls.Edition or () if own is None or issubclass(classes.get(e, System), own)]
+
+
+def in_each_edition(classes: Iterable[type[System]]) -> Iterator[System]:
+    """Each system in each edition, with every fault: a chart leaves nothing out."""
+    for cls in classes:
+        for edition in edition_names(cls) or (None,):
+            yield cls(edition=edition, faults=fault_bounds(cls))
 
 
 def table_named(name: str, edition: str | None) -> DecisionTable | None:

@@ -84,7 +84,7 @@ def test_page_refuses_what_is_no_report(command: Command, tmp_path: Path, report
     assert not (tmp_path / "page.html").exists()
 
 
-def test_explore_opens_a_page_of_ones_own_system(
+def test_explore_opens_a_page_of_ones_own_system_and_a_counterexample(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened: list[str] = []
@@ -96,13 +96,6 @@ def test_explore_opens_a_page_of_ones_own_system(
     (system,) = data["systems"]
     assert (system["name"], system["edition"]) == (HERE, "BROKEN")
     assert re.fullmatch(r"#/explore/[^/]+Lock\.BROKEN\.2-1-2/relapse", data["view"])
-
-
-def test_explore_opens_the_player_on_a_counterexample(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(webbrowser, "open", lambda url: True)
-    page = tmp_path / "page.html"
     command("explore", HERE, "--edition", "BROKEN", "--counterexample", "one_at_a_time", "--web", str(page))
     data = data_of(page)
     assert data["view"] == "#/trace/0"

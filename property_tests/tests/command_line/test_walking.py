@@ -202,8 +202,8 @@ def test_a_leads_to_is_pending_until_violated_where_the_system_may_rest() -> Non
 
 
 def test_a_bound_is_violated_by_the_step_that_reaches_it() -> None:
-    soon = "@leads_to(within={})\ndef {}(self, s, node): 'Soon.'; return s.at[node] == Where.INSIDE, s.at[node] == Where.GONE"
-    text = "\n".join((soon.format("2", "soon"), soon.format("(2, 'leave')", "next")))
+    soon = "@leads_to(within={})\ndef {}(self, s, node): 'Soon.'; return s.at[node] == Where.INSIDE, s.at[node] == {}"
+    text = "\n".join((soon.format("2", "soon", "Where.GONE"), soon.format("(2, 'leave')", "next", "Where.GONE")))
     walk, said = Walk(declared(text, Lock, Where=Where)(edition=Edition.BROKEN)), []
     for step in ("barge_in(0)", "barge_in(1)", "leave(1)", "leave(0)"):
         walk.take(step)
