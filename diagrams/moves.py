@@ -72,7 +72,7 @@ def initial_states(machine: Machine) -> list[enum.Enum]:
     cells = machine.system.cells
     one = {cell.read: const(cell.initial[0], cell.sort) for cell in cells if len(cell.initial) == 1}
     where = substitute(expand(machine.system.initial_condition), one)
-    members = [const(k, p.sort) for p in machine.params for k in range(p.sort.size)] or [None]
+    members: list[Expr | None] = [const(k, p.sort) for p in machine.params for k in range(p.sort.size)] or [None]
     controls = {substitute(expand(machine.of(who)), one) for who in members}
     return [s for s in machine.states if any(_begins(cells, and_(where, equal(c, lift(s)))) for c in controls)]
 

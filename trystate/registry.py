@@ -220,7 +220,7 @@ def size_names(cls: type[System]) -> list[str]:
 def edition_names(cls: type[System]) -> list[str]:
     """The editions that a class can be built as; for a class of one edition, it and those that derive from it."""
     classes = cls.__family__.classes
-    own = classes.get(cls.__family__.edition)
+    own = next((one for e, one in classes.items() if e is cls.__family__.edition), None)
     return [e.name for e in cls.Edition or () if own is None or issubclass(classes.get(e, System), own)]
 
 

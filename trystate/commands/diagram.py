@@ -169,7 +169,7 @@ def _named(names: Sequence[str]) -> Chosen:
     classes: list[type[System]] = []
     tables: dict[str, DecisionTable] = {}
     known = {**_drawable(), "findings": registry.finding_labels()}
-    found: dict[str, list[Any]] = {kind: [] for kind in known}
+    found: dict[str, Any] = {kind: [] for kind in known}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         kind = next((kind for kind, labels in known.items() if name in labels), "")

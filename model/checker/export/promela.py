@@ -40,7 +40,7 @@ RESERVED = words(
     "priority proctype provided release run select set_priority short show skip stronguntil timeout trace true typedef "
     "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end "
     "asm auto case char const default double enum errno extern float linux long register restrict signed sizeof static "
-    "stderr stdin stdout struct switch typeof uchar uint ulong union unix ushort void volatile wasnew"  # those of pan.c
+    "stderr stdin stdout struct switch typeof uchar uint ulong union unix ushort void volatile wasnew"  # words of pan.c
 )
 _SIGNS = {
     "and": "&&", "not and": "||", "eq": "==", "not eq": "!=", "lt": "<", "not lt": ">=", "add": "+", "sub": "-",
