@@ -97,7 +97,7 @@ def _questions(args: argparse.Namespace) -> int:
         proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
     for old in args.out.glob("*.smt2"):
         if old.read_text(encoding="utf-8", errors="replace").partition("\n")[2].startswith(UNSAT):
-            old.unlink()  # of an earlier export: a solver reads all files of the folder
+            old.unlink()  # an earlier export wrote it: a solver reads all files of the folder
     written = [question for question in proof.asked if question.smt2]
     for question in written:
         name = f"{question.condition.where}-{question.condition.what}".replace(" ", "-")
