@@ -292,7 +292,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     Path("taken").write_text("")
     for work in (
         "searching.searched", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
-        "export.prove.proved", "explore.decide", "rendezvous.Runs",
+        "export.prove.proved", "explore.decided", "rendezvous.Runs",
     ):  # fmt: skip
         monkeypatch.setattr(f"trystate.commands.{work}", None)
     before = set(Path().rglob("*"))
