@@ -73,12 +73,15 @@ def generate(
     graphs: Iterable[Graph] = (),
     structures: Iterable[Structure] = (),
     only: Collection[str] | None = None,
+    *,
+    whole: bool = False,
 ) -> list[Path]:
     """Write every picture and page, and an index; returns the paths in order.
 
     Args:
         only: the names of the .md and .svg files to write, with the files that they link to; no .dot is written
             then.
+        whole: this is everything that the folder has: delete files in it that are no longer generated
 
     Raises:
         UsageError: two pictures would have one name; nothing is written.
@@ -98,6 +101,8 @@ def generate(
 
     with ThreadPoolExecutor(DRAWERS) as pool:
         drawn = list(pool.map(draw, drawings))
+    for path in _left(folder, {*texts, *drawings}) if whole else ():
+        path.unlink()
     return sorted([*(folder / name for name in texts), *drawn])
 
 
@@ -115,10 +120,13 @@ def stale(
     texts, drawings = _files(_texts(systems, tables, runs, graphs, structures), only)
     wrong = {folder / name for name, text in texts.items() if _read(folder / name) != text}
     wrong |= {folder / name for name, dot in drawings.items() if not _read(folder / name).endswith(_digest(dot))}
-    for path in folder.glob("*") if folder.is_dir() else ():
-        if path.name not in texts and path.name not in drawings and GENERATOR in _read(path):
-            wrong.add(path)
-    return sorted(wrong)
+    return sorted(wrong | _left(folder, {*texts, *drawings}))
+
+
+def _left(folder: Path, generated: Collection[str]) -> set[Path]:
+    """The files of an earlier model in the folder, which are no longer generated."""
+    there = folder.glob("*") if folder.is_dir() else ()
+    return {path for path in there if path.name not in generated and GENERATOR in _read(path)}
 
 
 def _files(texts: dict[str, str], only: Collection[str] | None) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trystate.model.checker.interpret import Interpreter
-from trystate.model.language import Machine, System, Transition
+from trystate.model.language import Expr, Machine, System, Transition, and_
+from trystate.model.language.beginnings import beginnings
+from trystate.model.language.expressions import FALSE, const, equal, less, lift, parts, substitute
+from trystate.model.language.fields import Cell
+from trystate.model.language.quantifiers import expand
 from trystate.model.language.text import assignment, show
 
 
@@ -64,23 +68,37 @@ def _whose(machine: Machine, t: Transition, own_too: bool) -> str:
 
 
 def initial_states(machine: Machine) -> list[enum.Enum]:
-    """The control states in which the machine (of several, the machine of member 0) may start."""
-    interpreter = Interpreter(machine.system)
-    binding = dict.fromkeys(machine.params, 0)
-    starts = {interpreter.value(machine.control, state, binding) for state in machine.system.initial_states}
-    return [state for k, state in enumerate(machine.states) if k in starts]
+    """The control states in which the machine (of several, any of them) may start."""
+    cells = machine.system.cells
+    one = {cell.read: const(cell.initial[0], cell.sort) for cell in cells if len(cell.initial) == 1}
+    where = substitute(expand(machine.system.initial_condition), one)
+    members: list[Expr | None] = [const(k, p.sort) for p in machine.params for k in range(p.sort.size)] or [None]
+    controls = {substitute(expand(machine.of(who)), one) for who in members}
+    return [s for s in machine.states if any(_begins(cells, and_(where, equal(c, lift(s)))) for c in controls)]
+
+
+def _begins(cells: Sequence[Cell], tree: Expr) -> bool:
+    """Whether the tree holds in an initial state; only the cells that it reads are given values: there may be many."""
+    read = {*parts(tree)}
+    return tree is not FALSE and next(beginnings([cell for cell in cells if cell.read in read], tree), None) is not None
 
 
 def guard_parts(t: Transition, *, budget: bool = True) -> list[str]:
     """The conditions as text. Without `budget`, how often a fault may still happen is left out."""
-    conditions = t.conditions[:-1] if t.fault and not budget else t.conditions
-    return [show(c) for c in conditions]
+    budgets = {less(lift(0), counter) for counter in _counters(t)} if not budget else set()
+    return [show(c) for c in t.conditions if c not in budgets]
 
 
 def effect_parts(t: Transition, *, budget: bool = True) -> list[str]:
     """The assignments as text. Without `budget`, how often a fault may still happen is left out."""
-    skip = {f"{t.fault}_left", "faults_left"} if t.fault and not budget else set()
+    skip = {counter.name for counter in _counters(t)} if not budget else set()
     return [assignment(w.field, w.indices, w.value) for w in t.writes if w.field not in skip]
+
+
+def _counters(t: Transition) -> list[Expr]:
+    """The counter of how often the fault of a transition may still happen."""
+    effects = [effect for field, effect in t.effects.items() if field in (f"{t.fault}_left", "faults_left")]
+    return [part for effect in effects for part in parts(effect) if t.fault and part.op == "read"]
 
 
 def state_doc(state: enum.Enum) -> str:

@@ -64,11 +64,7 @@ def add_system_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)")
     group.add_argument("--max", type=whole, metavar="B", help="most participants of a round (default: the system's)")
     group.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="any other size of the system, such as rounds=2",
+        "--size", action="append", default=[], metavar="NAME=N", help="any other size of the system, such as rounds=2"
     )
     group.add_argument(
         "--edition", metavar="E",
@@ -136,10 +132,11 @@ def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
 
 
 def edition(cls: type[System], wanted: str | None) -> Any:
-    """The edition that an option names; without one, the default if the system has it, else its first."""
+    """The edition that an option names; without one, the class's own, or the default if it is there, or the first."""
     known = registry.edition_names(cls)
     if wanted is None:
-        return registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in known else None
+        of_all = cls.__family__.edition is None
+        return registry.DEFAULT_EDITION if of_all and registry.DEFAULT_EDITION in known else None
     if wanted.upper() not in known:
         raise UsageError(unknown("edition", wanted, known))
     return wanted

@@ -76,6 +76,14 @@ class Following:
             labels.append(instance.label)
         return (*reversed(labels),)
 
+    @property
+    def initial(self) -> int:
+        """The number of the initial state in which that run begins."""
+        state, run = next(iter(self._possible.items()))
+        while run:
+            _, state, run = run
+        return self.system.initial_states.index(state)
+
     def see(self, event: str | Mapping[str, Any]) -> None:
         """Follow one event.
 

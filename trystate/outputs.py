@@ -37,7 +37,7 @@ def try_file(path: Path | None, option: str) -> None:
         new = not path.exists()
         path.open("a").close()
         if new:
-            path.unlink()
+            path.resolve().unlink()  # a link to a file that does not exist remains
 
 
 def make_folder(path: Path, option: str) -> None:

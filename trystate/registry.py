@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trystate.diagrams.torch_classes import STRUCTURES as STRUCTURES
@@ -218,7 +218,17 @@ def size_names(cls: type[System]) -> list[str]:
 
 
 def edition_names(cls: type[System]) -> list[str]:
-    return [edition.name for edition in cls.Edition] if cls.Edition is not None else []
+    """The editions that a class can be built as; for a class of one edition, it and those that derive from it."""
+    classes = cls.__family__.classes
+    own = next((one for e, one in classes.items() if e is cls.__family__.edition), None)
+    return [e.name for e in cls.Edition or () if own is None or issubclass(classes.get(e, System), own)]
+
+
+def in_each_edition(classes: Iterable[type[System]]) -> Iterator[System]:
+    """Each system in each edition, with every fault: a chart leaves nothing out."""
+    for cls in classes:
+        for edition in edition_names(cls) or (None,):
+            yield cls(edition=edition, faults=fault_bounds(cls))
 
 
 def table_named(name: str, edition: str | None) -> DecisionTable | None:

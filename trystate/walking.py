@@ -12,7 +12,7 @@ A run (a counterexample, or the witness of a `sometimes`) can be loaded. Each st
 it; the run of a `leads_to` may end in a cycle.
 
 A property is judged by the walk up to the place, as the checker judges a whole search: `lights`. A `leads_to` of a
-finite walk waits; it is violated only where the system may rest for ever.
+finite walk waits; it is violated only where the system may rest for ever, and after its bound.
 
 Failures, each of them a UsageError that changes nothing:
 
@@ -38,7 +38,7 @@ from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, Kind, State, System
 from trystate.model.language.fields import Cell
-from trystate.model.language.properties import Property
+from trystate.model.language.properties import Property, Within
 from trystate.model.language.scenarios import normal, split
 
 STEPS_MAX = 10_000  # steps of a walk: each stop keeps a state and the standing of each property
@@ -60,12 +60,14 @@ class Light:
     Args:
         since: the number of steps after which it got this standing; None if it has had it from the beginning
         members: the indices for which a `leads_to` waits
+        steps: for each of them, how many steps that its bound counts were taken since
     """
 
     property: Property
     standing: Standing
     since: int | None = None
     members: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -356,7 +358,7 @@ class Walk:
 
     def _judge(self, prop: Property, stop: Stop, place: int, earlier: Light | None) -> Light:
         if prop.form.live:
-            return self._live(prop, stop.state, place, earlier)
+            return self._live(prop, stop, place, earlier)
         if prop.form is Form.SOMETIMES:
             if earlier is not None and earlier.standing is Standing.HOLDS:
                 return earlier
@@ -386,21 +388,26 @@ class Walk:
         before = self.stops[place - 1].state
         return condition is None or self.interpreter.holds(condition, before, stop.instance.binding)
 
-    def _live(self, prop: Property, state: State, place: int, earlier: Light | None) -> Light:
-        premise, goal = prop.exprs
-        asked = {*earlier.members} if earlier is not None else set()
+    def _live(self, prop: Property, stop: Stop, place: int, earlier: Light | None) -> Light:
+        if earlier is not None and earlier.standing is Standing.VIOLATED and not earlier.members:  # after its bound
+            return earlier
+        (premise, goal), state, bound = prop.exprs, stop.state, prop.within or Within(STEPS_MAX + 1)
+        asked = dict(zip(earlier.members, earlier.steps, strict=True)) if earlier is not None else {}
+        counts = stop.instance is not None and bound.step in ("", stop.instance.transition.name)
         over = prop.form is Form.EVENTUALLY and earlier is not None  # its premise holds in the first state alone
-        members = []
+        members = dict[tuple[int, ...], int]()
         for indices in product(*(range(v.sort.size) for v in prop.params)):
             binding = dict(zip(prop.params, indices, strict=True))
             begins = indices in asked or (not over and self.interpreter.holds(premise, state, binding))
             if begins and not self.interpreter.holds(goal, state, binding):
-                members.append(indices)
+                members[indices] = asked[indices] + counts if indices in asked else 0
         if not members:
             return Light(prop, Standing.HOLDS)
+        if max(members.values()) >= bound.times:
+            return Light(prop, Standing.VIOLATED, place)
         since = earlier.since if earlier is not None and earlier.members else place
         must = any(i.fair for i, _ in self.interpreter.successors(state))
-        return Light(prop, Standing.WAITING if must else Standing.VIOLATED, since, tuple(members))
+        return Light(prop, Standing.WAITING if must else Standing.VIOLATED, since, (*members,), (*members.values(),))
 
 
 def owner(cell: Cell, main: Any) -> int | None:

@@ -131,10 +131,10 @@ class System:
         """
         family, chosen = cls.__family__, cls._edition(edition)
         own, wanted = family.classes.get(family.edition or chosen), family.classes.get(chosen)
+        if family.edition not in (None, chosen) and not issubclass(wanted or System, own or System):
+            raise UsageError(f"{cls.__name__} belongs to the edition {family.edition}: leave edition={edition!r} out")
         if wanted is None or own is None or issubclass(cls, wanted):
             return cls
-        if not issubclass(wanted, own):
-            raise UsageError(f"{cls.__name__} belongs to the edition {family.edition}: leave edition={edition!r} out")
         return wanted if issubclass(wanted, cls) else _joined(cls, wanted)
 
     @classmethod

@@ -22,9 +22,9 @@ from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.checker.walks import Walk, shown_by, walked
-from trystate.model.errors import LimitReached, UsageError
+from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
-from trystate.search.machine import decide
+from trystate.search.machine import decide, decided
 from trystate.search.plans import showcase
 
 from .. import registry
@@ -50,6 +50,7 @@ class Chosen:
     walks: Iterable[Walk] = ()
     structures: Iterable[Structure] = ()
     graphs: Iterable[Graph] = ()
+    whole: bool = False  # everything that can be drawn
 
 
 def diagram_options(p: argparse.ArgumentParser) -> None:
@@ -65,11 +66,7 @@ def diagram_options(p: argparse.ArgumentParser) -> None:
         metavar="PROPERTY",
         help="draw the shortest run to a state that satisfies this `sometimes`; name the system if several have it",
     )
-    p.add_argument(
-        "--check",
-        action="store_true",
-        help="write nothing; name the files that are out of date (exit 1)",
-    )
+    p.add_argument("--check", action="store_true", help="write nothing; name the files that are out of date (exit 1)")
     p.add_argument(
         "--list",
         action="store_true",
@@ -104,20 +101,21 @@ def diagram(args: argparse.Namespace) -> int:
     if args.out and not args.check:
         make_folder(out, "--out")
     # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
-    systems = list(_systems(what.classes))
-    runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what.findings, reporter)]
+    systems = list(registry.in_each_edition(what.classes))
+    runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what, reporter)]
+    drawn = systems, what.tables, runs, what.graphs, what.structures, only
     with reporter.doing("drawing"):
         if args.check:
-            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures, only)
+            wrong = diagrams.stale(out, *drawn)
         else:
             with writing(out, "--out"):
-                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures, only)
+                written = diagrams.generate(out, *drawn, whole=what.whole)
     if not args.check:
         print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK
     for path in wrong:
         print(f"stale: {path}")
-    print(f"{len(wrong)} of the files in {out} are stale: trystate diagram" if wrong else f"{out} is up to date")
+    print(f"{plural(len(wrong), 'stale file')}: trystate diagram --out {out}" if wrong else f"{out} is up to date")
     return Exit.FAILED if wrong else Exit.OK
 
 
@@ -152,7 +150,7 @@ def _shown() -> set[str]:
 def _all() -> Chosen:
     return Chosen(
         registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values(), registry.WALKS,
-        registry.STRUCTURES, registry.GRAPHS,
+        registry.STRUCTURES, registry.GRAPHS, whole=True,
     )  # fmt: skip
 
 
@@ -171,7 +169,7 @@ def _named(names: Sequence[str]) -> Chosen:
     classes: list[type[System]] = []
     tables: dict[str, DecisionTable] = {}
     known = {**_drawable(), "findings": registry.finding_labels()}
-    found: dict[str, list[Any]] = {kind: [] for kind in known}
+    found: dict[str, Any] = {kind: [] for kind in known}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         kind = next((kind for kind, labels in known.items() if name in labels), "")
@@ -185,13 +183,6 @@ def _named(names: Sequence[str]) -> Chosen:
     return Chosen(dict.fromkeys(classes), tables, **found)
 
 
-def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
-    """Each system in each edition, with every fault: a chart leaves nothing out."""
-    for cls in classes:
-        for edition in registry.edition_names(cls) or (None,):
-            yield cls(edition=edition, faults=registry.fault_bounds(cls))
-
-
 def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
     """The shortest run to a state that satisfies a `sometimes`; chooses the faults and the edition that the run needs.
 
@@ -202,14 +193,12 @@ def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
     cls, claim = registry.witness_named(args.witness, map(registry.system_class, args.names))
     given = {text.partition("=")[0] for item in args.fault for text in item.split(",")}
     args.fault = [*args.fault, *(fault for fault in claim.needs if fault not in given)]
-    if args.edition is None and claim.editions:
-        names = [edition.name for edition in claim.editions]
+    names = [edition.name for edition in claim.editions if edition.name in registry.edition_names(cls)]
+    if args.edition is None and names:
         args.edition = registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in names else names[0]
     system = build(cls, args)
     with reporter.doing(f"looking for {args.witness} in {system.label}"):
-        verdict = decide(system, args.witness, reporter.search)
-    if verdict.status is Status.NOT_DECIDED:
-        raise LimitReached(f"{args.witness} is not decided in {system.label}: {verdict.reason}")
+        verdict = decided(system, args.witness, reporter.search)
     if verdict.run is None:
         raise UsageError(f"no run of {system.label} reaches {args.witness}: choose another size, edition or fault")
     name = f"{system_name(system)}-{args.witness}"
@@ -223,11 +212,11 @@ def _walks(walks: Iterable[Walk]) -> Iterator[diagrams.Run]:
         yield diagrams.Run(walk.name, walk.title, system, walked(walk, system), walk.notes, shown_by(walk, system))
 
 
-def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:
+def _runs(what: Chosen, reporter: Reporter) -> Iterator[diagrams.Run]:
     """The model's counterexample of each finding that the plan shows; each is found once."""
     plan = registry.plan()
     found: dict[tuple[int, str], tuple[System, Verdict]] = {}
-    for finding in findings:
+    for finding in what.findings:
         shown = showcase(finding, plan)
         if shown is None:
             reporter.done(f"{finding.number} {finding.name}: no run of the plan shows it, so it is not drawn")
@@ -242,4 +231,5 @@ def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.
         if verdict.status is Status.VIOLATED and verdict.run is not None:
             yield diagrams.Run(finding.name, f"{finding.number} {finding.title}", system, verdict.run)
         else:
+            what.whole = False
             reporter.done(f"{finding.number} {finding.name}: {name} is {verdict.status.value}, so it is not drawn")

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Form, Kind
-from trystate.search.machine import decide
+from trystate.search.machine import decided
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
 from ..exits import Exit
+from ..following import Following
 from ..outputs import try_file
 from ..progress import Reporter
 from ..report.results import plural
@@ -82,7 +83,7 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
     from ..report.page import of_system, write_page
 
     try_file(args.web, "--web")
-    verdict = decide(walk.system, args.counterexample, Reporter().search) if args.counterexample else None
+    verdict = decided(walk.system, args.counterexample, Reporter().search) if args.counterexample else None
     if verdict is not None and verdict.run is None:
         raise UsageError(f"{args.counterexample} {verdict.status.value}: there is no run to show")
     write_page(args.web, of_system(walk.system, args.system, verdict, walk), "--web")
@@ -91,8 +92,8 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def repeated(args: argparse.Namespace, walk: Walk) -> str:
-    """The command that begins where the walk is."""
+def repeated(args: argparse.Namespace, walk: Walk | Following) -> str:
+    """The command that begins where the walk is, or where a log leads."""
     initial = ["--initial", str(walk.initial)] if walk.initial else []
     return shlex.join(["trystate", "explore", args.system, *given(args), *initial, "--walk", " ".join(walk.labels)])
 
@@ -102,9 +103,10 @@ def loading(walk: Walk, name: str, reporter: Reporter) -> str:
 
     Raises:
         UsageError: the system has no such property, or no run shows it.
+        LimitReached: it is not decided.
     """
     with reporter.doing(f"checking {name} in {walk.system.label}"):
-        verdict = decide(walk.system, name, reporter.search)
+        verdict = decided(walk.system, name, reporter.search)
     if verdict.run is None:
         raise UsageError(f"{name} {verdict.status.value}: there is no run to follow. {verdict.reason}".rstrip(". "))
     walk.load(verdict.run)
@@ -130,7 +132,7 @@ def _lines(walk: Walk, loaded: str) -> None:
             return
         try:
             lines.obey(line)
-        except UsageError as error:
+        except (UsageError, LimitReached) as error:
             print(error)
 
 

@@ -16,7 +16,7 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Property, System
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import UNSAT, Answer
-from trystate.search.machine import decide
+from trystate.search.machine import decided
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given
@@ -97,7 +97,7 @@ def _questions(args: argparse.Namespace) -> int:
         proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
     for old in args.out.glob("*.smt2"):
         if old.read_text(encoding="utf-8", errors="replace").partition("\n")[2].startswith(UNSAT):
-            old.unlink()  # a solver reads all files of the folder, also those of an earlier export
+            old.unlink()  # an earlier export wrote it: a solver reads all files of the folder
     written = [question for question in proof.asked if question.smt2]
     for question in written:
         name = f"{question.condition.where}-{question.condition.what}".replace(" ", "-")
@@ -129,10 +129,11 @@ def _trace(system: System, properties: list[str]) -> str:
 
     Raises:
         UsageError: not exactly one property is named, or no run shows its verdict.
+        LimitReached: it is not decided.
     """
     if len(properties) != 1:
         raise UsageError("--to itf writes the run of one property: name it with --property, once")
-    verdict = decide(system, properties[0], Reporter().search)
+    verdict = decided(system, properties[0], Reporter().search)
     if verdict.run is None:
         why = f": {verdict.reason}" if verdict.reason else ""
         raise UsageError(f"no run to export: {properties[0]} {_WORDS[verdict.status]}{why}")
@@ -140,4 +141,4 @@ def _trace(system: System, properties: list[str]) -> str:
     return json.dumps(trace, indent=1, ensure_ascii=False) + "\n"
 
 
-_WORDS = {Status.HOLDS: "holds", Status.VIOLATED: "is never true", Status.NOT_DECIDED: "is not decided"}
+_WORDS = {Status.HOLDS: "holds", Status.VIOLATED: "is never true"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -13,11 +12,12 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.harness.subjects import Disagreement
 
 from .. import registry
-from ..choosing import SYSTEM_HELP, add_system_options, build, given
+from ..choosing import SYSTEM_HELP, add_system_options, build
 from ..exits import Exit
 from ..following import Following
 from ..progress import Reporter
 from ..report.results import plural
+from .explore import repeated
 
 LINE_MAX = 1 << 20  # characters of a line
 LABELS_SHOWN = 40  # steps of the run that is printed: the last ones
@@ -76,8 +76,7 @@ def _follow(args: argparse.Namespace, following: Following, log: TextIO, to_even
     print(failed or f"{following.system.label}: {plural(following.events, 'event')} followed, {many}")
     print(f"{'the events before' if failed else 'one run'}: {_shown(labels)}")
     if failed and labels:
-        words = ["trystate", "explore", args.system, *given(args), "--walk", " ".join(labels)]
-        print(f"the state there: {shlex.join(words)}")
+        print(f"the state there: {repeated(args, following)}")
     return Exit.FAILED if failed else Exit.OK
 
 

@@ -31,7 +31,9 @@ from ..report.summary import stdout_console
 def replay_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
     p.add_argument("--list", action="store_true", help="list the findings")
-    p.add_argument("--report", action="store_true", help="print the report for the maintainers, with the script")
+    p.add_argument(
+        "--report", action="store_true", dest="as_report", help="print the report for the maintainers, with the script"
+    )
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -42,15 +44,15 @@ def replay(args: argparse.Namespace) -> int:
     if args.name is None:
         raise UsageError("no finding is named: give a finding's name or number; trystate replay --list shows them")
     finding = registry.finding_named(args.name)
-    if args.report:
+    if args.as_report:
         return _report(finding)
     print(f"{finding.number} {finding.name}: {finding.title}")
     if finding.workaround:
         print(f"Workaround on {finding.of}: {finding.workaround}")
     if finding.remedy:
         print(f"Remedy: {finding.remedy}")
-    _show_in_model(finding)
-    return _replay_on_torch(finding)
+    decided, code = _show_in_model(finding), _replay_on_torch(finding)
+    return code if decided or code != Exit.OK else Exit.INCOMPLETE
 
 
 def _list() -> None:
@@ -78,11 +80,12 @@ def _not_replayed(finding: Finding) -> str:
     return f"its model was written from the source of {finding.of}, which was not run"
 
 
-def _show_in_model(finding: Finding) -> None:
+def _show_in_model(finding: Finding) -> bool:
+    """Show the model's counterexample; returns whether the search decided its property."""
     shown = showcase(finding, registry.plan())
     if shown is None:
         print("\nNo run of the plan shows it in the model.")
-        return
+        return True
     run, name = shown
     system = run.build()
     reporter = Reporter()
@@ -91,8 +94,9 @@ def _show_in_model(finding: Finding) -> None:
     print(f"\nIn the model, {name}: {verdict.property.doc}")
     if verdict.status is not Status.VIOLATED or verdict.run is None:
         print(f"{verdict.status.value} in {system.label} {verdict.reason}".rstrip())
-        return
+        return verdict.status is not Status.NOT_DECIDED
     print(f"violated, shortest counterexample:\n\n{sequence_text(system, verdict.run)}", flush=True)
+    return True
 
 
 def _replay_on_torch(finding: Finding) -> int:

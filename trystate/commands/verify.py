@@ -212,9 +212,9 @@ def asked_for(
         yield Search(number, system.label, run, judged, options, reporter, out, system, ranks=ranks)
 
 
-def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
-    """The classes that the command line names as module:Class, by these names."""
-    return {name: registry.system_class(name) for name in args.systems if ":" in name}
+def _classes(args: argparse.Namespace) -> dict[int, tuple[type[System], str]]:
+    """The classes that the command line names as module:Class, with these names, by the numbers of their runs."""
+    return {k: (registry.system_class(name), name) for k, name in enumerate(args.systems, 1) if ":" in name}
 
 
 def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:

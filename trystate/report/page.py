@@ -21,17 +21,19 @@ from ..walking import Walk
 from .walks import first_cells, of_verdict, ours_beside, walks_beside
 
 HEADING = "The control plane of PyTorch"
+Named = tuple[type[System], str]  # a system, and the name that commands take
 
 
-def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | None = None) -> Contents:
-    """The page of a report. `others` has its systems that the registry lacks, by the names that a user gives them.
+def contents(report: Mapping[str, Any], others: Mapping[int, Named] | None = None) -> Contents:
+    """The page of a report. `others` has the classes that a user names, by the numbers of their runs.
 
     Raises:
         UsageError: the report has a system that is not known.
     """
-    names = registry.planned_names() | {cls: name for name, cls in (others or {}).items()}
+    names = registry.planned_names()
     known = {cls.__name__: (cls, name) for cls, name in names.items()}
-    results = [Result(_choice(run, known), run) for run in report["runs"]]
+    given = others or {}
+    results = [Result(_choice(r, given.get(r.get("number")) or known.get(r["system"])), r) for r in report["runs"]]
     shown = {run.choice.cls for run in results}
     whole = shown >= {*registry.SYSTEMS.values()}
     labels = {number for result in report["runs"] for p in result["properties"] for number in p["findings"]}
@@ -83,13 +85,13 @@ def write_page(path: Path, shown: Contents, option: str) -> None:
     write_text(path, build(shown), option)
 
 
-def _choice(run: Mapping[str, Any], known: Mapping[str, tuple[type[System], str]]) -> Choice:
-    if run["system"] not in known:
+def _choice(run: Mapping[str, Any], named: Named | None) -> Choice:
+    if named is None:
         raise UsageError(
             f"the report has a system {run['system']!r} that trystate does not have: "
             "write its page with trystate verify module:Class --html FILE"
         )
-    cls, name = known[run["system"]]
+    cls, name = named
     edition = next((e for e in cls.Edition or () if e.name == run["edition"]), None)
     if edition is None and run["edition"]:
         raise UsageError(f"the report has an edition {run['edition']!r} that {run['system']} does not have")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from trystate.model.checker import check as checker
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
-from trystate.model.checker.verdicts import Report, Verdict
-from trystate.model.errors import UnavailableError, UsageError, unknown
+from trystate.model.checker.verdicts import Report, Status, Verdict
+from trystate.model.errors import LimitReached, UnavailableError, UsageError, unknown
 from trystate.model.language import System
 
 from .memory import SHARE, available_bytes
@@ -158,6 +158,18 @@ def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdic
     if name not in known:
         raise UsageError(unknown("property", name, known))
     return searched(system, SearchOptions(), on_progress=on_progress, properties=(name,)).verdict(name)
+
+
+def decided(system: System, name: str, on_progress: OnProgress = quiet) -> Verdict:
+    """Like `decide`; the property holds or is violated.
+
+    Raises:
+        LimitReached: it is not decided.
+    """
+    verdict = decide(system, name, on_progress)
+    if verdict.status is Status.NOT_DECIDED:
+        raise LimitReached(f"{name} is not decided in {system.label}: {verdict.reason}")
+    return verdict
 
 
 def machine_limits(searches: int = 1) -> Limits:

@@ -38,7 +38,9 @@ RESERVED = words(
     "d_step D_proctype do else empty enabled equivalent eval eventually false fi for full get_priority goto hidden if "
     "implies in init inline int len local ltl mtype nempty never next nfull notrace np_ od of pc_value printf printm "
     "priority proctype provided release run select set_priority short show skip stronguntil timeout trace true typedef "
-    "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end"
+    "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end "
+    "asm auto case char const default double enum errno extern float linux long register restrict signed sizeof static "
+    "stderr stdin stdout struct switch typeof uchar uint ulong union unix ushort void volatile wasnew"  # words of pan.c
 )
 _SIGNS = {
     "and": "&&", "not and": "||", "eq": "==", "not eq": "!=", "lt": "<", "not lt": ">=", "add": "+", "sub": "-",

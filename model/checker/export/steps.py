@@ -105,6 +105,7 @@ class Names:
     def new(self, wanted: str) -> str:
         """`wanted` as an identifier, with a number at the end if it is taken."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
+        base = re.sub("^(?=[WS]F_)", "x", base)  # no identifier of TLA+ begins so
         name, number = base, 1
         while name in self._taken:
             number += 1

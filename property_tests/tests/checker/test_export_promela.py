@@ -109,6 +109,16 @@ def test_the_sample_itself_agrees(tmp_path: Path) -> None:
     assert differences(check(of), verify(promela(of), tmp_path)) == []
 
 
+C = "asm auto case const default double errno linux register static stderr stdin stdout switch typeof uint union unix"
+
+
+def test_fields_may_have_the_names_of_c(tmp_path: Path) -> None:
+    fields = "".join(f"{name} = flag()\n" for name in C.split())
+    of = declared(f"{fields}@transition()\ndef step(self, s): 'On.'; {'; '.join(f's.{c} = True' for c in C.split())}\n"
+                  "@terminal\ndef rests(self, s): return s.switch", System)()  # fmt: skip
+    assert differences(check(of), verify(promela(of), tmp_path)) == []
+
+
 def test_a_range_that_is_too_large_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"much goes from 0 to 1099511627776, .* make the sizes smaller"):
         promela(

@@ -51,6 +51,11 @@ def test_tlc_agrees_on_a_system_without_steps_and_on_constants(tmp_path: Path, j
     assert differences(Still(), tmp_path, jar) == []
 
 
+def test_no_name_begins_like_a_condition_of_fairness() -> None:
+    of = declared("SF_x = flag()\n@transition()\ndef go(self, s): 'Goes.'; s.SF_x = True", System)
+    assert " SF_x" not in tla(of())[0]
+
+
 @by_night
 @pytest.mark.parametrize("faults", [(), ("fall",)], ids=str)
 def test_tlc_agrees_on_the_sample(faults: tuple[str, ...], tmp_path: Path, jar: Path) -> None:

@@ -61,8 +61,10 @@ def test_the_bound_takes_the_place_of_the_bounds_of_the_kinds() -> None:
 
 
 def test_pictures_leave_the_counter_out_and_full_stories_have_it() -> None:
-    system = House(faults=BOTH, max_faults=2)
+    few = "@constraint\ndef few_slams(self, s): return s.slams < 9"
+    system = declared(few, House)(faults=BOTH, max_faults=2)
     slam = system.transition("slam")
+    assert any("few_slams" in text for text in guard_parts(slam, budget=False))
     assert not any(
         "faults_left" in text for text in (*guard_parts(slam, budget=False), *effect_parts(slam, budget=False))
     )

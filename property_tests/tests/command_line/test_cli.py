@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,8 @@ from trystate.model.checker.expectations import Run
 from trystate.monitor import logs
 from trystate.property_tests import replays
 from trystate.property_tests.support.systems.lock import Edition, Lock
-from trystate.property_tests.tests.command_line.setting import (
-    FINDING,
-    HERE,
-    KNOWN,
-    MENDED,
-    Command,
-    says,
-)
+from trystate.property_tests.tests.command_line.setting import FINDING, HERE, KNOWN, MENDED, Command, says
+from trystate.search import machine
 from trystate.search.plans import showcase
 
 # ---- arguments
@@ -71,6 +66,22 @@ def test_an_internal_error_is_one_line_and_leaves_a_traceback(
     err = says(command, Exit.INTERNAL, "verify", "--out", "here")
     assert err == ("trystate: internal error: ZeroDivisionError('burst'); the traceback is in here/traceback.txt\n")
     assert "in burst" in Path("here/traceback.txt").read_text()
+    monkeypatch.setattr(registry, "findings", burst)
+    says(command, Exit.INTERNAL, "replay", "r1", "--report")
+
+
+@pytest.mark.parametrize("words", [
+    f"export {HERE} --to itf --property one_at_a_time", f"explore {HERE} --counterexample one_at_a_time",
+    f"explore {HERE} --counterexample one_at_a_time --web page.html", f"explore {HERE}", "replay r1",
+])  # fmt: skip
+def test_a_property_that_is_not_decided_exits_with_3_and_the_reason(
+    command: Command, script: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    script(True)
+    monkeypatch.setattr(machine, "SearchOptions", partial(machine.SearchOptions, states=1))
+    code, out, err = command(*words.split(), stdin="c one_at_a_time")
+    assert code == (Exit.OK if words.endswith(HERE) else Exit.INCOMPLETE)
+    assert "(limit 1; raise it with --max-states)" in out + err
 
 
 @pytest.mark.parametrize("name", ["", *PAGES])
@@ -114,7 +125,12 @@ def test_diagram_writes_what_its_check_then_finds_up_to_date(command: Command, m
     assert Path("trystate-diagrams/lock-mended.md").is_file()
     assert command("diagram", "--check")[0] == Exit.OK
     Path("trystate-diagrams/two-inside.dot").write_text("old")
-    assert "stale: trystate-diagrams/two-inside.dot" in says(command, Exit.FAILED, "diagram", "--check")
+    Path("trystate-diagrams/lock-mended.md").rename("trystate-diagrams/of-an-earlier-model.md")
+    Path("trystate-diagrams/mine.md").write_text("mine")
+    out = says(command, Exit.FAILED, "diagram", "--check")
+    assert "stale: trystate-diagrams/two-inside.dot" in out
+    says(command, Exit.OK, *out.rpartition(": trystate ")[2].split())
+    assert command("diagram", "--check")[0] == Exit.OK and Path("trystate-diagrams/mine.md").is_file()
 
 
 def test_diagram_draws_what_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +157,8 @@ def test_replay_shows_the_model_then_what_torch_did(
 ) -> None:
     script(reproduced)
     out = says(command, code, "replay", "r1")
-    parts = [
-        "Two nodes are inside at once",
-        "barge_in(1)",
-        "  both enter",
-        "reproduced: 2 inside" if reproduced else "not reproduced",
-    ]
-    places = [out.index(part) for part in parts]
+    last = "reproduced: 2 inside" if reproduced else "not reproduced"
+    places = [out.index(part) for part in ("Two nodes are inside at once", "barge_in(1)", "  both enter", last)]
     assert places == sorted(places)
 
 

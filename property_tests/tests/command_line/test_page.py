@@ -43,6 +43,29 @@ def test_verify_writes_a_page_that_needs_nothing_beside_itself(command: Command,
     assert data["traces"][broken["trace"]]["property"] == broken["name"] == "one_at_a_time"
 
 
+ROOMS = """
+import enum
+from trystate.language import System, flag
+E = enum.Enum("E", "TORCH OURS")
+class Room(System, deadlock=False): Edition, light = E, flag()
+class Ours(Room, edition=E.OURS): heat = flag()
+"""
+
+
+def test_a_class_of_one_edition_is_built_as_it_and_has_its_own_page(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("rooms_1", "rooms_2"):
+        Path(f"{name}.py").write_text(ROOMS)
+    monkeypatch.syspath_prepend(Path.cwd())
+    names = ["rooms_1:Room", "rooms_1:Ours", "rooms_2:Ours"]
+    says(command, Exit.OK, "verify", *names, "--html", "page.html")
+    found = [(each["name"], each["edition"], len(each["slots"])) for each in data_of(tmp_path / "page.html")["systems"]]
+    assert found == [*zip(names, ("TORCH", "OURS", "OURS"), (1, 2, 2), strict=True)]
+    says(command, Exit.OK, "diagram", "rooms_1:Ours", "--out", "here")
+    assert "no edition 'TORCH'" in says(command, Exit.USAGE, "explore", "rooms_1:Ours", "--edition", "TORCH")
+
+
 @pytest.mark.parametrize(
     ("report", "why"),
     [
@@ -61,7 +84,7 @@ def test_page_refuses_what_is_no_report(command: Command, tmp_path: Path, report
     assert not (tmp_path / "page.html").exists()
 
 
-def test_explore_opens_a_page_of_ones_own_system(
+def test_explore_opens_a_page_of_ones_own_system_and_a_counterexample(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened: list[str] = []
@@ -73,13 +96,6 @@ def test_explore_opens_a_page_of_ones_own_system(
     (system,) = data["systems"]
     assert (system["name"], system["edition"]) == (HERE, "BROKEN")
     assert re.fullmatch(r"#/explore/[^/]+Lock\.BROKEN\.2-1-2/relapse", data["view"])
-
-
-def test_explore_opens_the_player_on_a_counterexample(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(webbrowser, "open", lambda url: True)
-    page = tmp_path / "page.html"
     command("explore", HERE, "--edition", "BROKEN", "--counterexample", "one_at_a_time", "--web", str(page))
     data = data_of(page)
     assert data["view"] == "#/trace/0"

@@ -221,8 +221,10 @@ def test_a_report_of_another_program_and_a_link_stay(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("mine")
     (tmp_path / "report.json").write_text('{"tool": "other", "files": ["mine.py"]}')
     (tmp_path / "link").symlink_to(tmp_path / "mine.py")
-    Places(tmp_path, json=tmp_path / "link").prepare()
+    (tmp_path / "dangling").symlink_to(tmp_path / "new.xml")
+    Places(tmp_path, json=tmp_path / "link", junit=tmp_path / "dangling").prepare()
     assert (tmp_path / "mine.py").read_text() == "mine" and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "dangling").is_symlink() and not (tmp_path / "dangling").exists()
 
 
 def test_a_new_report_removes_what_the_old_one_wrote_and_nothing_else(command: Command) -> None:
@@ -290,7 +292,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     Path("taken").write_text("")
     for work in (
         "searching.searched", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
-        "export.prove.proved", "explore.decide", "rendezvous.Runs",
+        "export.prove.proved", "explore.decided", "rendezvous.Runs",
     ):  # fmt: skip
         monkeypatch.setattr(f"trystate.commands.{work}", None)
     before = set(Path().rglob("*"))

@@ -17,7 +17,8 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Form, SymbolicState, System, integer, leads_to, transition
 from trystate.model.rendezvous import Rendezvous
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
+from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz, Where
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.walking import Light, Standing, Walk, told
 
@@ -198,6 +199,16 @@ def test_a_leads_to_is_pending_until_violated_where_the_system_may_rest() -> Non
     walk.follow("leave(1)")
     assert told(standing(walk, "everybody_leaves"), 2) == "holds"
     assert told(standing(Walk(Stays()), "it_moves"), 0) == "violated since step 0: the system may rest here for ever"
+
+
+def test_a_bound_is_violated_by_the_step_that_reaches_it() -> None:
+    soon = "@leads_to(within={})\ndef {}(self, s, node): 'Soon.'; return s.at[node] == Where.INSIDE, s.at[node] == {}"
+    text = "\n".join((soon.format("2", "soon", "Where.GONE"), soon.format("(2, 'leave')", "next", "Where.GONE")))
+    walk, said = Walk(declared(text, Lock, Where=Where)(edition=Edition.BROKEN)), []
+    for step in ("barge_in(0)", "barge_in(1)", "leave(1)", "leave(0)"):
+        walk.take(step)
+        said.append([told(standing(walk, name), walk.place) for name in ("soon", "next")])
+    assert said[2:] == [["violated here", "waiting since step 1, for 0"], ["violated after step 3", "holds"]]
 
 
 class Stays(System):

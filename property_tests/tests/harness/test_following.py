@@ -47,7 +47,7 @@ def test_each_run_is_followed_with_hidden_steps_and_cells(drawn: tuple[Declarati
             log[-1] |= {"step": step.name, **indices}
     followed = follow(built, log, hidden)
     assert followed.states == (walk.state,) and followed.events == len(log)
-    again = Walk(built, walk.initial)
+    again = Walk(built, followed.initial)
     again.follow(" ".join(followed.labels))
     assert again.state == walk.state
 

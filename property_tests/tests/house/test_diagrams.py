@@ -4,13 +4,14 @@ import importlib.metadata
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trystate import diagrams
+from trystate.diagrams.moves import initial_states
 from trystate.model.checker.check import check
 from trystate.model.checker.story import main_index
 from trystate.model.checker.verdicts import Counterexample
@@ -19,8 +20,9 @@ from trystate.model.language import *
 from trystate.model.language.lifelines import SHARED
 from trystate.model.rendezvous import OPERATORS
 from trystate.model.rendezvous import Edition as Torchs
+from trystate.property_tests.support.systems.declarations import Mood, declared
 from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
-from trystate.registry import SYSTEMS, edition_names, fault_bounds
+from trystate.registry import SYSTEMS, in_each_edition
 
 LOCK, TABLE = Lock(edition=Edition.MENDED), OPERATORS[Torchs.TORCH]["join"]
 
@@ -43,15 +45,9 @@ def unplaced(system: System) -> set[str]:
     return found - {*lines.places, *lines.here, *lines.messages, *map(system.fault_counter, system.faults)}
 
 
-def shipped() -> Iterator[System]:
-    """Each system in each edition with every fault."""
-    for cls in SYSTEMS.values():
-        for edition in edition_names(cls) or (None,):
-            yield cls(edition=edition, faults=fault_bounds(cls))
-
-
 def test_systems_name_each_lifeline_that_their_pictures_have() -> None:
-    assert {system.label: unplaced(system) for system in shipped() if unplaced(system)} == {}
+    shipped = in_each_edition(SYSTEMS.values())
+    assert {system.label: unplaced(system) for system in shipped if unplaced(system)} == {}
 
 
 def misplaced(systems: Iterable[System]) -> set[str]:
@@ -66,7 +62,7 @@ def misplaced(systems: Iterable[System]) -> set[str]:
 
 def test_lifelines_name_fields_and_steps_that_their_systems_have() -> None:
     families: dict[Any, list[System]] = {}
-    for system in shipped():
+    for system in in_each_edition(SYSTEMS.values()):
         families.setdefault(type(system).lifelines, []).append(system)
     assert {name for systems in families.values() for name in misplaced(systems)} == set()
 
@@ -85,6 +81,14 @@ def test_no_picture_is_wider_than_a_page() -> None:
         assert size is not None, path
         widths[path.stem] = round(int(size[1]) * 96 / 72)
     assert {name: width for name, width in widths.items() if width > WIDTH_MAX} == {}
+
+
+def test_a_chart_begins_where_any_member_may_begin() -> None:
+    moody = declared(
+        "node = index(40)\nmood = choice(Mood, per='node', initial=ANY)\nmoods = machine_of(mood, 'Mood.')\n@initial\n"
+        "def calm(self, s): return (s.mood[0] == Mood.CALM) & all_(s.mood[j] != Mood.GONE for j in s.node)", System,
+    )  # fmt: skip
+    assert initial_states(moody().machines["moods"]) == [Mood.CALM, Mood.CROSS]
 
 
 def pictures(run: Counterexample) -> list[str]:

@@ -22,10 +22,8 @@ FILE = re.compile(r"[\w./-]+\.(?:py|cpp|hpp|h|rst)\b")
 def citations() -> frozenset[str]:
     """The citations of all transitions and properties of all editions with all faults, and of all tables and rows."""
     found = set[str]()
-    for cls in registry.SYSTEMS.values():
-        for edition in registry.edition_names(cls) or (None,):
-            system = cls(edition=edition, faults=registry.fault_bounds(cls))
-            found |= {t.cite for t in system.transitions} | {p.cite for p in system.properties}
+    for system in registry.in_each_edition(registry.SYSTEMS.values()):
+        found |= {t.cite for t in system.transitions} | {p.cite for p in system.properties}
     for table in registry.titled_tables().values():
         found |= {table.cite, *(row.cite for row in table.rows)}
     return frozenset(found - {""})

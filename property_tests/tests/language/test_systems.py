@@ -195,6 +195,9 @@ def test_a_subclass_changes_every_edition_or_only_its_own() -> None:
     assert Highest().rise() == 3 and Highest().edition is Edition.NEW and copy(Highest()).rise() == 3
     with pytest.raises(UsageError, match=r"Highest belongs to the edition Edition.NEW: leave edition='old' out"):
         Highest(edition="old")
+    alone = type("Alone", (declared("Edition = Other"),), {}, edition=Other.ONE)
+    with pytest.raises(UsageError, match=r"Alone belongs to the edition Other.ONE: leave edition='two' out"):
+        alone(edition="two")
 
 
 def test_a_move_is_claimed_of_the_editions_that_it_names() -> None:
