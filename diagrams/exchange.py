@@ -1,6 +1,6 @@
 """Messages between workers, in the order of time: a lifeline for each worker, an arrow for each message.
 
-It does not depend on the workers: their observer makes the rows, see docs/examples/watch_a_pass.py.
+It does not depend on the workers: the records of their passes have the rows.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from unittest import mock
 
 import pytest
 
-from trystate.diagrams.exchange import ANSWER
 from trystate.impl.autograd import optimizer as runtime
 from trystate.model.autograd.optimizer import Optimizers, Ours
 from trystate.model.autograd.vocabulary import Edition
@@ -208,24 +207,3 @@ def test_each_worker_steps_the_parameters_of_the_other_once(whose: str) -> None:
         values = [[float(value) for value in pair.split(">")] for pair in pairs.split()]
         assert worker != owner and len(values) == ELEMENTS
         assert all(abs(before - after - RATE) <= ROUNDED for before, after in values)
-
-
-PICTURES = ("autograd-pass-fast.dot", "autograd-pass-smart.dot")
-
-
-def drawn(dot: str) -> tuple[list[str], list[str]]:
-    """The lines of a picture without the numbers of rows and their heights: notes and requests, and answers."""
-    lines = re.sub(r'(?<=[,"])-?\d+(\.\d+(?=!")|(?=( from| to)?"))', "", dot).splitlines()
-    return [line for line in lines if ANSWER.colour not in line], [line for line in lines if ANSWER.colour in line]
-
-
-@needs_clone
-def test_the_example_draws_the_committed_pictures(tmp_path: Path) -> None:
-    command = [sys.executable, str(PROGRAM.with_name("watch_a_pass.py")), "--out", str(tmp_path)]
-    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)
-    for name in PICTURES:
-        assert drawn((tmp_path / name).read_text("utf-8")) == drawn(
-            (PROGRAM.parents[1] / "pictures" / name).read_text("utf-8")
-        )
-        assert (tmp_path / name).with_suffix(".svg").stat().st_size
