@@ -268,11 +268,21 @@ def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
     ]  # fmt: skip
 
 
+def test_wrong_sums_in_a_proxys_record_in_memory_are_found() -> None:
+    _, made = recorder(Keys.ALL, by="store proxy")
+    c = made.opened("peer")
+    for _ in range(2):
+        made.say(c, "add", key="n", amount=1, result=5)
+    made.flush()
+    assert [found.split(":")[0] for found in judged()] == ["linearizability"]
+
+
 @pytest.mark.parametrize(
     ("sent", "back", "why"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", b"", "request: its first request is not VALIDATE"),
         (b"\x00\x01\x02\x03\x04", b"", "request: it validates with 0x4030201"),
+        (VALIDATE + b"\x00\x01\x02\x03\x04", b"", "request: it validates with 0x4030201"),
         (VALIDATE + b"\xee", b"", "request: no such request: 238"),
         (VALIDATE + b"\x01" + b"\xff" * 8, b"", "request: SET: a key of 18446744073709551615 bytes"),
         (VALIDATE, b"HTTP", "answer: it belongs to no request"),
