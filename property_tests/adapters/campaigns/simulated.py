@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -16,8 +17,8 @@ from unittest import mock
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous import RendezvousInfo
 
-from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.rooms import messages
 from trystate.model.errors import UsageError
 
 from ..rooms.worlds import ROOMS as MEMBERS
@@ -49,9 +50,15 @@ def wrong_ranks() -> AbstractContextManager[Any]:
 
 
 def wrong_masters() -> AbstractContextManager[Any]:
-    """The planted fault of members: each node takes itself for the master."""
-    master = property(lambda joined: joined.state.participants[joined.rank])
-    return mock.patch.object(engine.Joined, "master", master)
+    """The planted fault of rooms: an answer names the last member of a round as the master."""
+    real = messages.body
+
+    def body(table: Any, members: bytes) -> bytes:
+        backwards = copy(table)
+        backwards.participants = dict(reversed(table.participants.items()))
+        return real(backwards, members)
+
+    return mock.patch.object(messages, "body", body)
 
 
 class Simulated(Kind):
