@@ -150,3 +150,8 @@ class Outcomes(Watch):
         if running and len(running) < min(high, len(up)):
             idle = ", ".join(one.name for one in up if one not in running)
             yield "the_waiting_are_answered", f"{len(running)} run, there are seats for {high}; {idle} wait"
+        for one in running:
+            assert one.told is not None  # it runs
+            ranks, world = self._rounds[one.told.round], one.told.world
+            if ranks.keys() != {*range(world)}:
+                yield "ranks_are_dense", f"{one.name} has a world of {world}, and its round the ranks {sorted(ranks)}"
