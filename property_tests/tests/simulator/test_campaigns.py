@@ -19,6 +19,7 @@ import pytest
 from trystate.cli import run as command
 from trystate.exits import Exit
 from trystate.impl.rendezvous.changes import Table
+from trystate.impl.store.server.service import Service
 from trystate.model.checker.linearizability import Call
 from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.campaigns import pieces
@@ -176,6 +177,30 @@ class Steady(Kind):
 
     def planted(self) -> contextlib.AbstractContextManager[object]:
         return mock.patch.object(self, "case", lambda seed, nodes: Case(seed, fails="planted"))
+
+
+class Together(Steady):
+    """The cases of seeds that begin together, and end together."""
+
+    def cases(self, seeds: Any, nodes: int | None = None) -> Any:
+        if 3 in seeds:
+            raise OSError("at the beginning")
+        yield from super().cases(seeds)
+        if 5 in seeds:
+            raise EOFError("at the end")
+
+
+def test_an_exception_of_several_cases_is_booked_on_its_seed() -> None:
+    found = [(done.seed, done.fails) for done in Together().each(range(6))]
+    ends = {3: "ends without OSError", 5: "ends without EOFError"}
+    assert found == [(seed, ends.get(seed, "")) for seed in range(6)]
+
+
+def test_a_leak_of_a_server_is_found_at_the_end_of_its_case() -> None:
+    cases = kinds()["stores"].cases([0, 1])  # on one server
+    with planted(replaced(Service, "disconnected", lambda service, session: None)):
+        done = next(cases)
+    assert "something is left: " in done.seen and not next(cases).fails
 
 
 def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(

@@ -71,6 +71,8 @@ def remembering(self: DynamicRendezvousHandler, failed: bool = False) -> Rendezv
 
 
 next_rendezvous = DynamicRendezvousHandler.next_rendezvous
+
+
 def in_a_larger_world(self: DynamicRendezvousHandler, failed: bool = False) -> RendezvousInfo:
     info = next_rendezvous(self, failed)
     return RendezvousInfo(info.store, info.rank, info.world_size + 1, info.bootstrap_store_info)
