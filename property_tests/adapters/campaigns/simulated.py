@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from copy import copy
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -51,14 +50,7 @@ def wrong_ranks() -> AbstractContextManager[Any]:
 
 def wrong_masters() -> AbstractContextManager[Any]:
     """The planted fault of rooms: an answer names the last member of a round as the master."""
-    real = messages.body
-
-    def body(table: Any, members: bytes) -> bytes:
-        backwards = copy(table)
-        backwards.participants = dict(reversed(table.participants.items()))
-        return real(backwards, members)
-
-    return mock.patch.object(messages, "body", body)
+    return mock.patch.object(messages, "next", lambda members: [*members][-1], create=True)
 
 
 class Simulated(Kind):

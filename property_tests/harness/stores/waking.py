@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Any
 
 from trystate.model.store.vocabulary import Change
@@ -150,17 +151,20 @@ class TimeoutConformance(Suite):
     def test_a_timeout_ends_in_time_and_with_torchs_exception(self) -> None:
         self.needs_threads()
         names = [name for name in _blocking(None) if name not in lacking(self.deviations)]
-        with self.opened(len(names)) as stores:
+        groups = [names[at : at + self.concurrency] for at in range(0, len(names), self.concurrency)]
+        with self.opened(min(len(names), self.concurrency)) as stores:
             for store in stores:
                 store.set_timeout(BRIEF)
-            late = set(names)
-            for gate in ("first", "second", "third"):  # on a busy machine a call may be late, but not each time
-                calls = {n: Call(_blocking(s, gate)[n]) for n, s in zip(names, stores, strict=True)}
-                late &= {name for name, call in calls.items() if self._is_late(name, call)}
+            late, ended = set(names), list[Call[Any]]()
+            for gate, group in product(("first", "second", "third"), groups):
+                calls = {n: Call(_blocking(s, gate)[n]) for n, s in zip(group, stores, strict=False)}
+                # On a busy machine a call may be late, but not each time.
+                late -= {name for name, call in calls.items() if not self._is_late(name, call)}
+                ended += calls.values()
             said = ", ".join(sorted(late)) or "none"
             text = f"a call ends at its timeout of {BRIEF.total_seconds()} s (late: {said})"
             self.claim(not late, text, Deviation.TIMEOUTS_ARE_WHOLE_SECONDS)
-            torchs = all(isinstance(call.error, c10d.DistStoreError) for call in calls.values())
+            torchs = all(isinstance(call.error, c10d.DistStoreError) for call in ended)
             self.claim(
                 torchs, "a timeout raises torch.distributed.DistStoreError", Deviation.TIMEOUT_IS_A_RUNTIME_ERROR
             )
@@ -178,7 +182,8 @@ class TimeoutConformance(Suite):
         self.needs_threads()
         with self.opened(2) as (mine, other):
             self.write(other, "set", "k", b"v")
-            looks = Call(lambda: [mine.wait(["k"], ZERO) for _ in range(LOOKS)])
+            ends = time.monotonic() + PROMPT_SECONDS / 2
+            looks = Call(lambda: [mine.wait(["k"], ZERO) for n in range(LOOKS) if n < 3 or time.monotonic() < ends])
             returned = not looks.blocked(PROMPT_SECONDS)
             text = "a wait with a timeout of 0 returns if the key exists"
             self.claim_race(returned and looks.error is None, text, Deviation.ZERO_DOES_NOT_LOOK)

@@ -33,7 +33,7 @@ from trystate.property_tests.adapters.rooms.hosts import Process
 from trystate.property_tests.adapters.rooms.monitors import Monitors
 from trystate.property_tests.adapters.rooms.worlds import ROOMS
 from trystate.property_tests.adapters.simulator import swarm
-from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
+from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Fault, Schedule, draw
 from trystate.property_tests.adapters.simulator.swarm import Run, run
 from trystate.property_tests.adapters.simulator.watch import Watch
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
@@ -114,6 +114,8 @@ def test_a_shorter_run_is_the_same_in_half_the_time() -> None:
     assert half.faults and replace(half, hosts=schedule.hosts, faults=schedule.faults) == schedule
     at_once = replace(schedule, hosts=tuple(replace(host, start=0.0) for host in schedule.hosts), faults=())
     assert at_once.calm < SHORT_SECONDS and at_once not in list(at_once.smaller())
+    long = replace(at_once, faults=(Fault(0.0, "crash", 0, 9.0),))
+    assert long.calm > SHORT_SECONDS and long not in list(long.smaller())
 
 
 def _times(schedule: Schedule) -> list[float]:
