@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -205,12 +206,26 @@ def test_a_leak_of_a_server_is_found_at_the_end_of_its_case() -> None:
     assert "something is left: " in done.seen and not next(cases).fails
 
 
-def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a kind `steady`."""
     monkeypatch.setattr(pieces, "kind_named", {"steady": Steady()}.__getitem__)
     found = {**kinds(), "steady": Steady()}
     monkeypatch.setattr("trystate.property_tests.adapters.campaigns.kinds.kinds", lambda: found)
+
+
+@pytest.mark.usefixtures("steady")
+def test_a_case_that_does_not_end_in_time_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    hangs = mock.patch.object(Steady, "case", lambda self, seed, nodes: time.sleep(99 * (seed == 15)) or Case(seed))
+    with hangs, mock.patch("trystate.commands.simulate.GRACE_SECONDS", 0.5):
+        assert command(["simulate", "steady", "--jobs", "2", "--seconds", "1", "--first", "1"]) == Exit.INCOMPLETE
+    assert "not decided: steady, seeds 11 to 20 were under way" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("steady")
+def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ledger = tmp_path / "ledger.json"
     argv = ["simulate", "steady", "--jobs", "1", "--out", str(tmp_path / "out"), "--ledger", str(ledger), "--seeds"]
     for count, first in (("25", 0), ("40", 25), ("40", 40)):
