@@ -202,16 +202,16 @@ class Histories:
     def _header(self, line: Mapping[str, Any]) -> None:
         number = int(line.get("continues", 0))
         first = self._file is None
-        if self._file is not None and not number:
-            self._forget("the record of another server begins, and all keys are unknown")
-        elif self._file is not None and number != self._file + 1:
-            self._forget(f"file {self._file + 1} of the record is missing, and all keys are unknown")
+        if self._file is not None and number != self._file + 1:
+            what = (
+                f"file {self._file + 1} of the record is missing" if number else "the record of another server begins"
+            )
+            self._forget(f"{what}, and all keys are unknown")
         if first or not number:
             self._proxy, self._whole = line.get("by") == "store proxy", not number
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
-        if first:
-            self._unseen = ANYTHING if self._proxy or number else ABSENT
+            self._unseen = ABSENT if first and not (self._proxy or number) else ANYTHING
         self._file = number
 
     def _known(self, key: str) -> KnownKey:
@@ -305,25 +305,27 @@ class Histories:
         waiting = self._waits.pop(c, None)
         if waiting is None:
             return
-        if op == "stop" and waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
-            self._asleep(waiting)
+        if op == "stop":
+            self._is_late(waiting)
         if op == "go" and not self._proxy:
             missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
             if missing:
                 text = f"the wait of {place_of(waiting.line)} ended, and {', '.join(missing)} did not exist"
                 self._note("woken_early", number, self._now, missing[0], text)
 
-    def _asleep(self, waiting: OpenWait) -> None:
-        assert waiting.ready is not None
+    def _is_late(self, waiting: OpenWait) -> bool:
+        """Whether the wait should have ended by now; if so, that is noted."""
+        if waiting.ready is None or self._now - waiting.ready <= WAKE_SECONDS:
+            return False
         keys = ", ".join(sorted(waiting.keys))
         text = f"the wait for {keys} was not woken: all keys existed after {waiting.ready - waiting.t:.1f} s"
         self._note("not_woken", waiting.line, waiting.t, min(waiting.keys), text)
+        return True
 
     def _late(self) -> None:
         """Find waits that should have ended by now, and changes that should have been notified."""
         for c, waiting in list(self._waits.items()):
-            if waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
-                self._asleep(waiting)
+            if self._is_late(waiting):
                 del self._waits[c]
         for key, watchers in self._watchers.items():
             for c, due in watchers.items():

@@ -197,9 +197,8 @@ class Walks(KindOfCase):
                 # A subject may replace names of torch's modules: one is open at a time.
                 opened: Any = subject if hasattr(subject, "__exit__") else nullcontext(subject)
                 with opened:
-                    done = self._walked(
-                        seed, Walk(interpreter, subject, Random(f"{self.name} {seed}")), servers[subjects]
-                    )
+                    walk = Walk(interpreter, subject, Random(f"{self.name} {seed}"))
+                    done = self._walked(seed, walk, servers[subjects])
                 if done.fails:
                     del servers[subjects]  # the next case does not inherit what is left in it
                 yield done

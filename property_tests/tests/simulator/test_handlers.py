@@ -21,6 +21,7 @@ import pytest
 from torch.distributed.elastic.rendezvous import RendezvousInfo
 
 from trystate.impl.rendezvous import driver
+from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.driver import KeepAlive
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -73,11 +74,6 @@ def remembering(self: DynamicRendezvousHandler, failed: bool = False) -> Rendezv
 next_rendezvous = DynamicRendezvousHandler.next_rendezvous
 
 
-def in_a_larger_world(self: DynamicRendezvousHandler, failed: bool = False) -> RendezvousInfo:
-    info = next_rendezvous(self, failed)
-    return RendezvousInfo(info.store, info.rank, info.world_size + 1, info.bootstrap_store_info)
-
-
 # Mutants of a handler, its driver or its engine, each with a seed and the property that it violates.
 MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
     "the thread of the heartbeats dies of an exception": (
@@ -94,7 +90,8 @@ MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
         replaced(DynamicRendezvousHandler, "next_rendezvous", remembering), OURS, 0, "agree_on_master",
     ),
     "a world with a rank that no node has": (
-        replaced(DynamicRendezvousHandler, "next_rendezvous", in_a_larger_world), OURS, 0, "ranks_are_dense",
+        rewritten(Meeting.begin, "joined.participants, place", "joined.participants + 1, place"), OURS, 0,
+        "ranks_are_dense",
     ),
     "a lease that no node looks at": (
         rewritten(KeepAlive.standing, "self._holder.clock()", "0.0"), OURS, 4, "the_waiting_are_answered",

@@ -14,9 +14,7 @@ from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state
 from trystate.impl.store.record.passage import ClientRequest, Passage
-from trystate.impl.store.server.recording import (
-    RecordingService,
-)
+from trystate.impl.store.server.recording import RecordingService
 from trystate.impl.store.wire import U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.stores.besieged import VALIDATE, Siege, Step, mutated, requests, sieges
