@@ -59,9 +59,8 @@ class Outcomes(Watch):
         host, port = told.master
         self.say(agent.name, f"returns: round {told.round}, rank {told.rank} of {told.world}, master {host}:{port}")
         self._moved = self._time.now
-        self.demand(
-            0 <= told.rank < told.world, "ranks_are_dense", f"{agent.name} has rank {told.rank} of {told.world}"
-        )
+        ranked = f"{agent.name} has rank {told.rank} of {told.world}"
+        self.demand(0 <= told.rank < told.world, "ranks_are_dense", ranked)
         ranks = self._rounds.setdefault(told.round, {})
         other = ranks.setdefault(told.rank, agent)
         self.demand(other is agent, "agree_on_world", f"{agent.name} and {other.name} have rank {told.rank}")

@@ -104,9 +104,8 @@ class WakingConformance(Suite):
             ended = self.ends(waiter, Deviation.WAIT_FORGETS_QUEUES)
             self.write(mine, "queue_push", "q", b"2")
             waiter.result()
-            self.claim(
-                ended, "a wait ends when the key is there and the queue is not empty", Deviation.WAIT_FORGETS_QUEUES
-            )
+            text = "a wait ends when the key is there and the queue is not empty"
+            self.claim(ended, text, Deviation.WAIT_FORGETS_QUEUES)
 
     def test_a_compare_set_that_fails_and_a_delete_wake_nobody(self) -> None:
         with self._threaded(3) as (mine, waiting, getting):
@@ -165,9 +164,8 @@ class TimeoutConformance(Suite):
             text = f"a call ends at its timeout of {BRIEF.total_seconds()} s (late: {said})"
             self.claim(not late, text, Deviation.TIMEOUTS_ARE_WHOLE_SECONDS)
             torchs = all(isinstance(call.error, c10d.DistStoreError) for call in ended)
-            self.claim(
-                torchs, "a timeout raises torch.distributed.DistStoreError", Deviation.TIMEOUT_IS_A_RUNTIME_ERROR
-            )
+            text = "a timeout raises torch.distributed.DistStoreError"
+            self.claim(torchs, text, Deviation.TIMEOUT_IS_A_RUNTIME_ERROR)
 
     @staticmethod
     def _is_late(name: str, call: Call[Any]) -> bool:
@@ -388,9 +386,8 @@ class CrowdConformance(Suite):
             self.write(mine, "multi_set", keys, [b"0"] * len(keys))
             end = time.monotonic() + SECONDS
             torn, _ = all_at_once([lambda: read(other), lambda: write(mine)])
-            self.claim_race(
-                not torn, "multi_get sees all of a multi_set, or nothing of it", Deviation.MULTI_SET_IN_PIECES
-            )
+            text = "multi_get sees all of a multi_set, or nothing of it"
+            self.claim_race(not torn, text, Deviation.MULTI_SET_IN_PIECES)
 
 
 Told = tuple[Change, str, bytes | None, bytes | None]

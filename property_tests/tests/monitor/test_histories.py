@@ -240,19 +240,11 @@ def test_a_long_record_takes_no_more_memory_than_its_last_seconds() -> None:
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"t": 1.0},
-        {"op": "set", "t": "now", "key": "x"},
-        {"op": "add", "t": 1.0, "key": "x", "amount": 1},
-        {"op": "set", "t": 1.0, "key": 5},
-        {"op": "get", "t": 1.0, "key": "x", "v": "1"},
-        {"op": "wait", "t": 1.0},
-        {"op": "watch", "t": 1.0},
-        {"op": "multi_set", "t": 1.0, "keys": "xy"},
-    ],
-)
+@pytest.mark.parametrize("line", [
+    {"t": 1.0}, {"op": "set", "t": "now", "key": "x"}, {"op": "add", "t": 1.0, "key": "x", "amount": 1},
+    {"op": "set", "t": 1.0, "key": 5}, {"op": "get", "t": 1.0, "key": "x", "v": "1"}, {"op": "wait", "t": 1.0},
+    {"op": "watch", "t": 1.0}, {"op": "multi_set", "t": 1.0, "keys": "xy"},
+])  # fmt: skip
 def test_a_line_that_is_wrong_is_refused_and_says_its_number(line: Line) -> None:
     with pytest.raises(UsageError, match=r"line 7"):
         Histories().feed(7, line)
