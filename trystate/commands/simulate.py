@@ -2,7 +2,8 @@
 
 Theory of operation. The pieces of a campaign (`adapters/campaigns/pieces`) are tasks of `processes.Processes`, or of a
 Ray cluster. Each result is added to the notebook at once: Ctrl-C or a kill loses only the pieces under way.
-The first Ctrl-C ends the campaign after the next piece, a second one at once.
+The first Ctrl-C ends the campaign after the next piece, a second one at once. At the end of the time the pieces under
+way have a grace period; then their seeds are not decided. On a Ray cluster they are dropped.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ def test_a_campaign_can_add_to_it(tmp_path: Path) -> None:
 
 def test_an_entry_is_replaced_by_one_with_its_seeds_and_violations(tmp_path: Path) -> None:
     kept = entries()[0] | {"done": [[0, 10]], "seeds": 10, "found": [{"property": "holds", "seed": 3}]}
-    for n, other in enumerate(({"found": []}, {"done": [[0, 5]]}, {"done": [[0, 20]], "seeds": 20})):
+    others: list[dict[str, Any]] = [{"found": []}, {"done": [[0, 5]]}, {"done": [[0, 20]], "seeds": 20}]
+    for n, other in enumerate(others):
         write_ledger(ledger := tmp_path / f"{n}", [kept])
         write_ledger(ledger, [kept | other])
         assert read_ledger(ledger) == ([kept] if "seeds" not in other else []) + [kept | other]

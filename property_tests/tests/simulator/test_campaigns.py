@@ -8,10 +8,10 @@ import json
 import re
 import signal
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest import mock
 
@@ -216,7 +216,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("steady")
 def test_a_case_that_does_not_end_in_time_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
-    hangs = mock.patch.object(Steady, "case", lambda self, seed, nodes: time.sleep(99 * (seed == 15)) or Case(seed))
+    hangs = mock.patch.object(Steady, "case", lambda self, seed, nodes: Case(seed, Event().wait(99 * (seed == 15))))
     with hangs, mock.patch("trystate.commands.simulate.GRACE_SECONDS", 0.5):
         assert command(["simulate", "steady", "--jobs", "2", "--seconds", "1", "--first", "1"]) == Exit.INCOMPLETE
     assert "not decided: steady, seeds 11 to 20 were under way" in capsys.readouterr().out
