@@ -21,6 +21,7 @@ from pages import filled, finding_link, row, settled
 from trystate import registry
 from trystate.property_tests.adapters.campaigns.cases import CONFIDENCE, Tally
 from trystate.property_tests.adapters.campaigns.kinds import kinds
+from trystate.property_tests.adapters.campaigns.notebook import distinct
 
 HERE = Path(__file__).parent
 PAGE = HERE / "ledger.md"
@@ -42,9 +43,10 @@ def campaigns() -> str:
 
 def _together(entries: Iterable[dict[str, Any]], names: Iterable[str]) -> Tally:
     tally = Tally()
-    for one in entries:
-        if one["kind"] in names:
-            tally.join(Tally.of({name: one[name] for name in Tally.__dataclass_fields__}))
+    chosen = [one for one in entries if one["kind"] in names]
+    for one in chosen:
+        tally.join(Tally.of({name: one[name] for name in Tally.__dataclass_fields__}))
+    tally.seeds = distinct(chosen)
     return tally
 
 
@@ -57,7 +59,8 @@ def _share(tally: Tally) -> str:
 
 
 def _totals(entries: list[dict[str, Any]]) -> str:
-    text = "## Totals\n\n*Violated* does not count the known findings of torch. "
+    text = "## Totals\n\nA seed that ran at several commits counts once. *Violated* does not count the known "
+    text += "findings of torch. "
     text += "*Faults* counts those of the schedules: a fault has no effect on a node that has ended.\n\n"
     text += row("kind", "seeds", "steps", "faults", "time of a core", "at rest after", "violated", "at most", "planted")
     text += row("---", *["--:"] * 4, "---", "--:", "--:", "--:")

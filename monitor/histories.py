@@ -4,7 +4,8 @@ Theory of operation. `Histories.feed` takes the lines of a record in their order
 `finish` returns the rest. A server writes its record in the order in which it acts, and each answer is compared with
 that order: a read sees the last write, sums of `add` add up, a `compare_set` stores if and only if the value was the
 expected one. A proxy sees requests and answers pass, so an operation took effect at some time between the two. A search
-finds whether some order explains the answers of a key (`model/checker/linearizability`).
+finds whether some order explains the answers of a key (`model/checker/linearizability`). A write without an own answer
+wakes a wait from the next answer to its connection on: the server may have been paused before.
 
 | check | breach | in a record by |
 | --- | --- | --- |
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from trystate.impl.store.record.format import BARRIER, OURS, TORCH, Keys
@@ -83,7 +85,7 @@ class Window:
 
     initial: KnownKey
     calls: list[tuple[int | str, Call[Act, Outcome]]] = field(default_factory=list)  # with the number of the line
-    begins: float = 0.0  # an earlier request is left out
+    begins: float = -inf  # an earlier request is left out
 
 
 class Histories:
@@ -182,7 +184,7 @@ class Histories:
                 self._keys[line["key"]] = KnownKey(True, value, len(value), line["v"], None)
             case "go" | "stop":
                 self._ends(number, op, c)
-            case "watch":
+            case "watch" if not self._proxy:
                 self._watchers.setdefault(line["key"], {}).setdefault(c, [])
             case "unwatch":
                 self._watchers.get(line["key"], {}).pop(c, None)
@@ -199,17 +201,17 @@ class Histories:
 
     def _header(self, line: Mapping[str, Any]) -> None:
         number = int(line.get("continues", 0))
-        if self._file is None:
-            self._proxy = line.get("by") == "store proxy"
-            self._unseen = ANYTHING if self._proxy or number else ABSENT
-            self._whole = not number
+        first = self._file is None
+        if self._file is not None and number != self._file + 1:
+            what = (
+                f"file {self._file + 1} of the record is missing" if number else "the record of another server begins"
+            )
+            self._forget(f"{what}, and all keys are unknown")
+        if first or not number:
+            self._proxy, self._whole = line.get("by") == "store proxy", not number
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
-        elif not number:
-            self._forget("the record of another server begins, and all keys are unknown")
-            self._whole = True
-        elif number != self._file + 1:
-            self._forget(f"file {self._file + 1} of the record is missing, and all keys are unknown")
+            self._unseen = ABSENT if first and not (self._proxy or number) else ANYTHING
         self._file = number
 
     def _known(self, key: str) -> KnownKey:
@@ -251,6 +253,7 @@ class Histories:
     def _act(self, number: int | str, c: int, act: Act, line: Mapping[str, Any]) -> None:
         if self._proxy:
             act = _seen_by_a_proxy(act)
+        silent = self._proxy and act.name in UNANSWERED and act.seen.size is None
         before = self._known(act.key)
         self._keys.pop(act.key, None)  # the newest key is the last one
         after, right = meaning(before, act, self._edition)
@@ -258,7 +261,7 @@ class Histories:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
             asked = min(float(line.get("asked", since)), self._now)
             self._windows.setdefault(act.key, Window(before))  # before this operation has taken effect
-            if act.name in UNANSWERED and act.seen.size is None:
+            if silent:
                 self._unanswered.setdefault(c, []).append((number, act, asked))
             else:
                 self._passed(number, c, act, asked, self._now)
@@ -273,15 +276,11 @@ class Histories:
             self._unseen = ANYTHING
             self.undecided[f"the record names more than {KEYS_MAX} keys: the oldest are unknown"] = None
         if act.name in WRITES:
-            self._changed(number, act, before, after)
+            self._changed(number, act)
+            if not silent:  # a paused server does a silent write later
+                self._wakes(act.key)
 
-    def _changed(self, number: int | str, act: Act, before: KnownKey, after: KnownKey) -> None:
-        for waiting in self._waits.values():
-            if waiting.ready is None and act.key in waiting.missing and after.is_present:
-                waiting.missing.discard(act.key)
-                waiting.ready = None if waiting.missing else self._now
-            elif waiting.ready is None and act.key in waiting.keys and after.is_present is False:
-                waiting.missing.add(act.key)
+    def _changed(self, number: int | str, act: Act) -> None:
         changed = act.name in ("set", "append") or (act.name in ("add", "compare_set") and act.seen.ok)
         if changed or (act.name in ("delete", "take") and act.seen.ok):
             self._to_be_told(number, act.key)
@@ -292,29 +291,41 @@ class Histories:
 
     # ---- waits
 
+    def _wakes(self, key: str) -> None:
+        """Take a write of the key that has taken effect."""
+        present = self._known(key).is_present
+        for waiting in self._waits.values():
+            if waiting.ready is None and key in waiting.missing and present:
+                waiting.missing.discard(key)
+                waiting.ready = None if waiting.missing else self._now
+            elif waiting.ready is None and key in waiting.keys and present is False:
+                waiting.missing.add(key)
+
     def _ends(self, number: int | str, op: str, c: int) -> None:
         waiting = self._waits.pop(c, None)
         if waiting is None:
             return
-        if op == "stop" and waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
-            self._asleep(waiting)
+        if op == "stop":
+            self._is_late(waiting)
         if op == "go" and not self._proxy:
             missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
             if missing:
                 text = f"the wait of {place_of(waiting.line)} ended, and {', '.join(missing)} did not exist"
                 self._note("woken_early", number, self._now, missing[0], text)
 
-    def _asleep(self, waiting: OpenWait) -> None:
-        assert waiting.ready is not None
+    def _is_late(self, waiting: OpenWait) -> bool:
+        """Whether the wait should have ended by now; if so, that is noted."""
+        if waiting.ready is None or self._now - waiting.ready <= WAKE_SECONDS:
+            return False
         keys = ", ".join(sorted(waiting.keys))
         text = f"the wait for {keys} was not woken: all keys existed after {waiting.ready - waiting.t:.1f} s"
         self._note("not_woken", waiting.line, waiting.t, min(waiting.keys), text)
+        return True
 
     def _late(self) -> None:
         """Find waits that should have ended by now, and changes that should have been notified."""
         for c, waiting in list(self._waits.items()):
-            if waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
-                self._asleep(waiting)
+            if self._is_late(waiting):
                 del self._waits[c]
         for key, watchers in self._watchers.items():
             for c, due in watchers.items():
@@ -331,10 +342,9 @@ class Histories:
         self._count("told")
         if due:
             due.pop(0)
-        elif not self._proxy:
-            self._note(
-                "told_of_nothing", number, self._now, key, f"connection {c} was notified, but {key} is as before"
-            )
+        else:
+            text = f"connection {c} was notified, but {key} is as before"
+            self._note("told_of_nothing", number, self._now, key, text)
 
     # ---- a proxy's record
 
@@ -342,6 +352,8 @@ class Histories:
         """Take an answer of a connection: its earlier requests without own answers have taken effect."""
         for number, act, asked in self._unanswered.pop(c, []):
             self._passed(number, c, act, asked, self._now if ever else None)
+            if ever:
+                self._wakes(act.key)
         if ever:
             self._answered[c] = self._now
 

@@ -94,7 +94,7 @@ class Act:
     size: int | None = None
     amount: int = 0
     expected: bytes | None = None
-    is_guess: bool = False  # a proxy sees only the reply to a compare_set: the desired value may have been there before
+    is_guess: bool = False  # a proxy sees only the reply to a compare_set: its `ok` is true also if nothing was stored
     kept: int = 0  # a get of a value that the wait before it kept: 1: its key was deleted since; 2: one of its keys was
 
     def __str__(self) -> str:
@@ -277,14 +277,21 @@ def _appends(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outc
 
 
 def _compares(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome]:
-    contents = _contents(held, act.key)
-    won = act.seen.ok
-    if contents is not None and act.expected is not None:
+    """Judge a compare_set. A proxy's guess is that it has won if the reply is the desired value.
+
+    That reply is also the held value, and for a missing key the expected value: torch's server then stores nothing.
+    """
+    contents, there = _contents(held, act.key), held.there or not act.is_guess
+    stored = won = act.seen.ok
+    if None not in (act.expected, act.value):
+        there = there or act.expected != act.value
+    if contents is not None and act.expected is not None and not (act.is_guess and act.value is None):
         operation: Operation = CompareAndSet(act.key, act.expected, act.value or b"")
-        won = apply(contents, operation, edition)[1].case in (CompareSet.CREATE, CompareSet.SWAP)
-        won = won or (act.is_guess and act.value is not None and contents.values.get(act.key) == act.value)
+        stored = won = apply(contents, operation, edition)[1].case in (CompareSet.CREATE, CompareSet.SWAP)
+        won = won or (act.is_guess and contents.values.get(act.key, act.expected) == act.value)
+        there = True
     version = held.version if won is False else _next(held) if won else None
     right = _filled(Outcome(won, version=version if held.there or won else None), act.seen)
-    if won is None:
+    if won is None or (stored and not there):
         return replace(ANYTHING, queued=held.queued), right
-    return (_written(held, act, right) if won else held), right
+    return (_written(held, act, right) if stored else held), right

@@ -7,7 +7,7 @@ Rule: a node feeds only nodes that were written before it, so a graph cannot hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -190,12 +190,3 @@ class Program:
         """The graph of a pass that begins with these roots."""
         self._add(roots[0].worker, NodeKind.ROOT, "root", roots)
         return Graph(name, doc, tuple(self._nodes), tuple(self._pairs), tuple(self._calls))
-
-
-def described(graph: Graph) -> Iterator[str]:
-    """The graph as lines of text: each node with the nodes that it feeds, then each pair."""
-    for k, node in enumerate(graph.nodes):
-        feeds = ", ".join(graph.nodes[f].label for f in node.feeds)
-        yield f"worker {node.worker}: {k} {node.label}" + (f" feeds {feeds}" if feeds else "")
-    for pair, call in zip(graph.pairs, graph.calls, strict=True):
-        yield f"{graph.nodes[pair.recv].label} ships to {graph.nodes[pair.send].label}: {call}"

@@ -2,7 +2,8 @@
 
 Theory of operation. The pieces of a campaign (`adapters/campaigns/pieces`) are tasks of `processes.Processes`, or of a
 Ray cluster. Each result is added to the notebook at once: Ctrl-C or a kill loses only the pieces under way.
-The first Ctrl-C ends the campaign after the next piece, a second one at once.
+The first Ctrl-C ends the campaign after the next piece, a second one at once. At the end of the time the pieces under
+way have a grace period; then their seeds are not decided. On a Ray cluster they are dropped.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from trystate.property_tests.adapters.campaigns.notebook import Notebook
 
 SECONDS = 60.0  # limit of a campaign without another limit
+GRACE_SECONDS = 60.0  # pieces under way at the end may take so much longer; longer if a piece has more seeds
 PIECES_EACH = 4_000  # pieces of a kind, if time is the limit: for a longer time a piece has more seeds
 
 
@@ -117,19 +119,20 @@ def _campaign(args: argparse.Namespace, names: list[str]) -> int:
     tasks = make()
     if book.began:
         print(f"continued: {book.began:,} seeds of commit {book.commit} are done", file=sys.stderr)
-    where = Processes(tasks, args.jobs) if args.ray is None else Cluster(args.ray, tasks, make, jobs=args.jobs)
+    here = Processes(tasks, args.jobs, GRACE_SECONDS * size)
+    where = here if args.ray is None else Cluster(args.ray, tasks, make, jobs=args.jobs)
     progress = Progress(len(tasks), math.inf if args.seeds else seconds, args.seeds)
     ends = time.monotonic() + seconds
     with interruptible() as interrupted, where as workers, Reporter().showing(progress.line) as changed:
-        for number, tally in workers.results(range(len(tasks))):
+        for number, tally in workers.results(range(len(tasks)), ends):
             book.add(tasks[number], tally)
             progress.add(tally.seeds, sum(tally.faults.values()), len(tally.found))
             changed()
             for one in tally.found:
                 print(f"{one['property']}: again: {one['again']}", flush=True)
-            if interrupted.is_set() or time.monotonic() > ends:
+            if interrupted.is_set():
                 break
-    code = _report(book, interrupted.is_set())
+    code = _report(book, interrupted.is_set(), [tasks[number].name for number in here.under_way])
     if args.ledger is not None:
         with writing(args.ledger, "--ledger"):
             write_ledger(args.ledger, list(book.entries(f"{datetime.now(UTC):%Y-%m-%d}")))
@@ -158,7 +161,7 @@ class Progress:
         return f"{text}{self.found} found" + (f", about {shown(max(0.0, left))} left" if left < math.inf else "")
 
 
-def _report(book: Notebook, interrupted: bool) -> int:
+def _report(book: Notebook, interrupted: bool, late: list[str]) -> int:
     """Print the result of each kind; returns the exit code."""
     from trystate.property_tests.adapters.campaigns.kinds import kind_named
 
@@ -188,11 +191,13 @@ def _report(book: Notebook, interrupted: bool) -> int:
         found, silent = found + len(tally.found), silent + len(tally.silent)
     if book.unkept is not None:
         print(f"the last numbers are not in {book.folder}: {book.unkept.strerror}: free some space, and run it again")
+    for name in late:
+        print(f"not decided: {name} were under way when the time was over")
     if interrupted:
         print("interrupted" + (f": the same command continues from {book.folder}" if book.folder else ""))
     if found or silent:
         return Exit.FAILED
-    return Exit.INTERRUPTED if interrupted else Exit.INCOMPLETE if book.unkept is not None else Exit.OK
+    return Exit.INTERRUPTED if interrupted else Exit.INCOMPLETE if book.unkept is not None or late else Exit.OK
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import math
 import os
 import pickle
 import queue
@@ -120,8 +121,8 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._open.close()
 
-    def results(self, order: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """The number of each task of `order` and its result, in the order in which the tasks end.
+    def results(self, order: Sequence[int], ends: float = math.inf) -> Iterator[tuple[int, Any]]:
+        """The number of each task of `order` and its result, in the order in which the tasks end, until `ends`.
 
         Raises:
             WorkerLost: a task was lost with its worker `RUNS_MAX` times, or the cluster has no workers.
@@ -156,6 +157,8 @@ class Cluster:
                 if error is not None:
                     raise error
                 yield number, result
+                if time.monotonic() > ends:
+                    return
 
     def _connect(self) -> None:
         how: dict[str, Any] = {"address": self._address, "logging_level": logging.ERROR, "log_to_driver": False}

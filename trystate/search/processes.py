@@ -17,9 +17,11 @@ whose caller is killed is killed with it.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
@@ -46,10 +48,14 @@ class Processes:
     Args:
         tasks: functions without arguments, whose results can be pickled.
         jobs: how many processes, at most one for each task.
+        grace_seconds: how long the tasks under way may take after the end of the time.
+
+    Attributes:
+        under_way: the numbers of the tasks that were under way even then.
     """
 
-    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Sequence[Task], jobs: int, grace_seconds: float = 0.0) -> None:
+        self._tasks, self._grace, self.under_way = tasks, grace_seconds, list[int]()
         self._jobs = min(jobs, len(tasks))
         self._processes: dict[Connection, BaseProcess] = {}
 
@@ -70,26 +76,36 @@ class Processes:
             connection.close()
         self._processes.clear()
 
-    def results(self, order: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    def results(self, order: Sequence[int], ends: float = math.inf) -> Iterator[tuple[int, Any]]:
         """The number of each task of `order` and its result, in the order in which the tasks end.
+
+        When the monotonic clock shows `ends`, no further task begins.
 
         Raises:
             ProcessLost: a process ended without a result.
             Exception: what a task raised.
         """
         if not self._processes:
-            yield from ((number, self._tasks[number]()) for number in order)
+            for number in order:
+                yield number, self._tasks[number]()
+                if time.monotonic() > ends:
+                    break
             return
         left = list(reversed(order))
         busy: dict[Connection, int] = {}
         for connection in self._processes:
             _give(connection, left, busy)
         while busy:
-            for one in wait(list(busy)):
+            ready = wait(list(busy), None if ends == math.inf else max(0.0, ends + self._grace - time.monotonic()))
+            if not ready:
+                self.under_way = sorted(busy.values())
+                return
+            for one in ready:
                 assert isinstance(one, Connection)
                 number = busy.pop(one)
                 result = self._received(one)
-                _give(one, left, busy)
+                if time.monotonic() < ends:
+                    _give(one, left, busy)
                 yield number, result
 
     def _fork(self) -> None:

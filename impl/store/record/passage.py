@@ -127,7 +127,7 @@ class Passage:
             frame.advance(view, frame.size, len(view))
         if not frame.complete:
             return None
-        if not self._greeted and frame.fields != [MAGIC]:
+        if frame.operation == Query.VALIDATE and frame.fields != [MAGIC]:
             raise Garbled(f"it validates with {frame.fields[0]:#x}, not {MAGIC:#x}; it speaks another protocol")
         self._greeted = True
         self._frame = None

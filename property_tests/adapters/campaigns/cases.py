@@ -75,16 +75,27 @@ class Kind(ABC):
         return (self.case(seed, nodes) for seed in seeds)
 
     def each(self, seeds: range, nodes: int | None = None) -> Iterator[Case]:
-        """The cases; an exception that no case expects is a case that fails, and the others follow."""
-        left = list(seeds)
+        """The cases; an exception that no case expects is a case that fails, and the others follow.
+
+        If several cases together raise one, each is taken alone, until one of them raises.
+        """
+        left, lost = list(seeds), list[Case]()
         while left:
+            now, held = left[:1] if lost else [*left], list[Case]()
             try:
-                for done in self.cases(list(left), nodes):
-                    left.remove(done.seed)
-                    yield done
+                for done in self.cases(now, nodes):
+                    left = left[len(held) :]
+                    yield from held
+                    held = [done]
             except Exception as error:
                 told = "".join(traceback.format_exception(error))
-                yield Case(left.pop(0), fails=f"{ENDS} {type(error).__name__}", seen=told)
+                held = [Case(left[0], fails=f"{ENDS} {type(error).__name__}", seen=told)]
+                lost = held if len(now) > 1 else []
+                if lost:
+                    continue
+            left = left[len(held) :]
+            yield from held
+        yield from lost
 
     def canary(self, seed: int) -> str:
         """The property that a planted fault violates, in the first case from this seed on that shows it."""

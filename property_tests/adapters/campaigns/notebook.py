@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
@@ -96,23 +97,32 @@ class Notebook:
 
 
 def write_ledger(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Append the entries; the same campaign's entry from before it was continued is replaced.
+    """Append the entries; an entry of the same campaign is replaced if one has all its seeds and violations.
 
     Raises:
         UsageError: the file is not a ledger.
     """
     kept = read_ledger(path)
 
-    def of(one: Mapping[str, Any]) -> tuple[Any, ...]:
-        return one["kind"], one["commit"], one.get("torch"), one["done"][0][0]  # mutants have no torch
+    def has(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        same = all(new.get(name) == old.get(name) for name in ("kind", "commit", "torch"))  # mutants have no torch
+        all_seeds = all(any(at <= first and stop <= end for at, end in new["done"]) for first, stop in old["done"])
+        return same and all_seeds and all(each in new["found"] for each in old.get("found", ()))
 
-    kept = [
-        one for one in kept if not any(of(one) == of(other) and one["seeds"] <= other["seeds"] for other in entries)
-    ]
+    kept = [old for old in kept if not any(has(new, old) for new in entries)]
     text = ",\n".join(json.dumps(one) for one in [*kept, *entries])
     new = path.with_name(f"{path.name}.new")
     new.write_text(f"[\n{text}\n]\n", encoding="utf-8")
     os.replace(new, path)
+
+
+def distinct(entries: Iterable[Mapping[str, Any]]) -> int:
+    """The number of their seeds; a seed that several entries of a kind have, with as many nodes, counts once."""
+    chapters = defaultdict[tuple[str, str], Chapter](Chapter)
+    for one in entries:
+        for each in one["done"]:
+            chapters[one["kind"], one["commit"].partition(",")[2]].add(range(*each), Tally())
+    return sum(stop - first for chapter in chapters.values() for first, stop in chapter.done)
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:

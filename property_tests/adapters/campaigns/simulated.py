@@ -16,8 +16,8 @@ from unittest import mock
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous import RendezvousInfo
 
-from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.rooms import messages
 from trystate.model.errors import UsageError
 
 from ..rooms.worlds import ROOMS as MEMBERS
@@ -49,9 +49,8 @@ def wrong_ranks() -> AbstractContextManager[Any]:
 
 
 def wrong_masters() -> AbstractContextManager[Any]:
-    """The planted fault of members: each node takes itself for the master."""
-    master = property(lambda joined: joined.state.participants[joined.rank])
-    return mock.patch.object(engine.Joined, "master", master)
+    """The planted fault of rooms: an answer names the last member of a round as the master."""
+    return mock.patch.object(messages, "next", lambda members: [*members][-1], create=True)
 
 
 class Simulated(Kind):

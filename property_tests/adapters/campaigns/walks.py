@@ -197,12 +197,18 @@ class Walks(KindOfCase):
                 # A subject may replace names of torch's modules: one is open at a time.
                 opened: Any = subject if hasattr(subject, "__exit__") else nullcontext(subject)
                 with opened:
-                    yield self._walked(seed, Walk(interpreter, subject, Random(f"{self.name} {seed}")))
+                    walk = Walk(interpreter, subject, Random(f"{self.name} {seed}"))
+                    done = self._walked(seed, walk, servers[subjects])
+                if done.fails:
+                    del servers[subjects]  # the next case does not inherit what is left in it
+                yield done
 
-    def _walked(self, seed: int, walk: Walk) -> Case:
+    def _walked(self, seed: int, walk: Walk, server: Any) -> Case:
         fails = seen = ""
         try:
             walk.play()
+            if server is not None:
+                server.close()
         except Disagreement as differs:
             fails, seen = "the_class_does_what_the_model_says", f"{walk.system.label}: {differs}"
         system = walk.system

@@ -289,15 +289,7 @@ class MeetingSteps(Replacing, Steps):
         name = "w0" if self.twin else f"w{worker.rank}"
         options = Options(init_timeout=SECONDS)
         group: Any = Table(worker)
-        agent, _ = calls._connected(
-            name,
-            worker.rank,
-            len(self.workers),
-            group,
-            "",
-            options,
-            self.clock + SECONDS,
-        )
+        agent, _ = calls._connected(name, worker.rank, len(self.workers), group, "", options, self.clock + SECONDS)
         agent.serve(KIND, lambda incoming: agent.later(partial(incoming.answer, b"")))
         agent.start()
         worker.agent = agent

@@ -16,12 +16,7 @@ from typing import Any, Self
 from trystate.impl.rendezvous.driver import run
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write, look
-from trystate.impl.rendezvous.errors import (
-    Interrupted,
-    RendezvousError,
-    RendezvousStateError,
-    RendezvousTimeoutError,
-)
+from trystate.impl.rendezvous.errors import Interrupted, RendezvousError, RendezvousStateError, RendezvousTimeoutError
 from trystate.impl.rendezvous.observer import Counter, Lease
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.state_holder import StateHolder

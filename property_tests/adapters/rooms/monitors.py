@@ -41,7 +41,6 @@ class Monitors(Watch):
         super().__init__(time)
         self.processes: dict[str, Process] = {OPERATOR.token: OUTSIDER}
         self._state: State | None = None  # the state of the room
-        self._worlds: dict[Life, tuple[object, ...]] = {}
         self._beat: dict[str, float] = {}  # when a node last wrote, or sent a heartbeat
         self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
         self._completed: dict[Life, float] = {}  # when a round was complete
@@ -225,13 +224,7 @@ class Monitors(Watch):
     def returned(self, process: Process, joined: Joined) -> None:
         state = joined.state
         self.say(process.token, f"returns: round {state.round}, rank {joined.rank} of {joined.world_size}")
-        members = tuple((p.node.token, p.host, p.port) for p in state.participants)
-        known = self._worlds.setdefault((state.life, state.round), members)
-        master = (joined.master.node.token, joined.master.host, joined.master.port)
-        demand(known[0] == master, "agree_on_master", process.token, known[0], master)
-        demand(known == members, "agree_on_world", process.token, known, members)
-        demand(state.complete, "agree_on_world", process.token, state)
-        mine = members[joined.rank][0]
+        mine = state.participants[joined.rank].node.token
         demand(mine == process.token, "agree_on_world", process.token, joined.rank, mine)
         before = process.joined.state if process.joined is not None else None
         later = before is None or before.life != state.life or before.round < state.round

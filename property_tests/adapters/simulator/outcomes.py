@@ -59,9 +59,8 @@ class Outcomes(Watch):
         host, port = told.master
         self.say(agent.name, f"returns: round {told.round}, rank {told.rank} of {told.world}, master {host}:{port}")
         self._moved = self._time.now
-        self.demand(
-            0 <= told.rank < told.world, "ranks_are_dense", f"{agent.name} has rank {told.rank} of {told.world}"
-        )
+        ranked = f"{agent.name} has rank {told.rank} of {told.world}"
+        self.demand(0 <= told.rank < told.world, "ranks_are_dense", ranked)
         ranks = self._rounds.setdefault(told.round, {})
         other = ranks.setdefault(told.rank, agent)
         self.demand(other is agent, "agree_on_world", f"{agent.name} and {other.name} have rank {told.rank}")
@@ -150,3 +149,8 @@ class Outcomes(Watch):
         if running and len(running) < min(high, len(up)):
             idle = ", ".join(one.name for one in up if one not in running)
             yield "the_waiting_are_answered", f"{len(running)} run, there are seats for {high}; {idle} wait"
+        for one in running:
+            assert one.told is not None  # it runs
+            ranks, world = self._rounds[one.told.round], one.told.world
+            if ranks.keys() != {*range(world)}:
+                yield "ranks_are_dense", f"{one.name} has a world of {world}, and its round the ranks {sorted(ranks)}"

@@ -22,7 +22,7 @@ RANK_KEYS = ("", "rack2", "rack10")
 STOPS = ("stop", "stop_in_write")  # faults of an agent alone: its workers continue
 OF_THE_STORE = ("outage", "wipe", "pause")  # a wipe loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
-SHORT_SECONDS = 1.0  # a run whose faults are over by then is not made shorter
+SHORT_SECONDS = 1.0  # a run whose hosts start and whose faults begin by then is not made shorter
 NO_RETURN = 1e9  # a crashed node that is not started again
 
 
@@ -95,7 +95,7 @@ class Schedule:
             yield replace(self, faults=tuple(f for f in self.faults if f is not fault))
         if self.tied:
             yield replace(self, tied=False)
-        if self.calm > SHORT_SECONDS:
+        if max([h.start for h in self.hosts] + [f.at for f in self.faults], default=0.0) > SHORT_SECONDS:
             yield replace(
                 self, hosts=tuple(replace(h, start=h.start / 2) for h in self.hosts),
                 faults=tuple(replace(f, at=f.at / 2) for f in self.faults),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Any
 
 from trystate.model.store.vocabulary import Change
@@ -103,9 +104,8 @@ class WakingConformance(Suite):
             ended = self.ends(waiter, Deviation.WAIT_FORGETS_QUEUES)
             self.write(mine, "queue_push", "q", b"2")
             waiter.result()
-            self.claim(
-                ended, "a wait ends when the key is there and the queue is not empty", Deviation.WAIT_FORGETS_QUEUES
-            )
+            text = "a wait ends when the key is there and the queue is not empty"
+            self.claim(ended, text, Deviation.WAIT_FORGETS_QUEUES)
 
     def test_a_compare_set_that_fails_and_a_delete_wake_nobody(self) -> None:
         with self._threaded(3) as (mine, waiting, getting):
@@ -150,20 +150,22 @@ class TimeoutConformance(Suite):
     def test_a_timeout_ends_in_time_and_with_torchs_exception(self) -> None:
         self.needs_threads()
         names = [name for name in _blocking(None) if name not in lacking(self.deviations)]
-        with self.opened(len(names)) as stores:
+        groups = [names[at : at + self.concurrency] for at in range(0, len(names), self.concurrency)]
+        with self.opened(min(len(names), self.concurrency)) as stores:
             for store in stores:
                 store.set_timeout(BRIEF)
-            late = set(names)
-            for gate in ("first", "second", "third"):  # on a busy machine a call may be late, but not each time
-                calls = {n: Call(_blocking(s, gate)[n]) for n, s in zip(names, stores, strict=True)}
-                late &= {name for name, call in calls.items() if self._is_late(name, call)}
+            late, ended = set(names), list[Call[Any]]()
+            for gate, group in product(("first", "second", "third"), groups):
+                calls = {n: Call(_blocking(s, gate)[n]) for n, s in zip(group, stores, strict=False)}
+                # On a busy machine a call may be late, but not each time.
+                late -= {name for name, call in calls.items() if not self._is_late(name, call)}
+                ended += calls.values()
             said = ", ".join(sorted(late)) or "none"
             text = f"a call ends at its timeout of {BRIEF.total_seconds()} s (late: {said})"
             self.claim(not late, text, Deviation.TIMEOUTS_ARE_WHOLE_SECONDS)
-            torchs = all(isinstance(call.error, c10d.DistStoreError) for call in calls.values())
-            self.claim(
-                torchs, "a timeout raises torch.distributed.DistStoreError", Deviation.TIMEOUT_IS_A_RUNTIME_ERROR
-            )
+            torchs = all(isinstance(call.error, c10d.DistStoreError) for call in ended)
+            text = "a timeout raises torch.distributed.DistStoreError"
+            self.claim(torchs, text, Deviation.TIMEOUT_IS_A_RUNTIME_ERROR)
 
     @staticmethod
     def _is_late(name: str, call: Call[Any]) -> bool:
@@ -178,7 +180,8 @@ class TimeoutConformance(Suite):
         self.needs_threads()
         with self.opened(2) as (mine, other):
             self.write(other, "set", "k", b"v")
-            looks = Call(lambda: [mine.wait(["k"], ZERO) for _ in range(LOOKS)])
+            ends = time.monotonic() + PROMPT_SECONDS / 2
+            looks = Call(lambda: [mine.wait(["k"], ZERO) for n in range(LOOKS) if n < 3 or time.monotonic() < ends])
             returned = not looks.blocked(PROMPT_SECONDS)
             text = "a wait with a timeout of 0 returns if the key exists"
             self.claim_race(returned and looks.error is None, text, Deviation.ZERO_DOES_NOT_LOOK)
@@ -383,9 +386,8 @@ class CrowdConformance(Suite):
             self.write(mine, "multi_set", keys, [b"0"] * len(keys))
             end = time.monotonic() + SECONDS
             torn, _ = all_at_once([lambda: read(other), lambda: write(mine)])
-            self.claim_race(
-                not torn, "multi_get sees all of a multi_set, or nothing of it", Deviation.MULTI_SET_IN_PIECES
-            )
+            text = "multi_get sees all of a multi_set, or nothing of it"
+            self.claim_race(not torn, text, Deviation.MULTI_SET_IN_PIECES)
 
 
 Told = tuple[Change, str, bytes | None, bytes | None]

@@ -106,13 +106,13 @@ def finding(wrong: Broken[Operation, Result]) -> str:
 
 
 def work(
-    store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], acknowledged: bool
+    store: Callable[[], Any], diary: Diary, who: str, seed: str, run: str, until: Callable[[], bool], acknowledged: bool
 ) -> None:
     """Do random operations until `until` is true. `store` makes a client, and another one if that is lost.
 
     `acknowledged`: a write that returned has happened. Otherwise the client sends another request after each write.
     """
-    chance, client, number = random.Random(f"{seed} {who}"), None, 0
+    chance, client, number = random.Random(seed), None, 0
     while not until():
         if client is None:
             with suppress(ConnectionLost, StoreTimeout, RuntimeError):  # torch's client raises RuntimeError
@@ -180,7 +180,7 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
     clients = [
         threading.Thread(
             target=work,
-            args=(store, diary, f"{make} {os.getpid()} {n}", seed, run, ended.is_set, make != "torch"),
+            args=(store, diary, f"{make} {os.getpid()} {n}", f"{seed} {n}", run, ended.is_set, make != "torch"),
             daemon=True,
         )
         for n in range(threads)

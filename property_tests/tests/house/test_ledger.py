@@ -15,7 +15,7 @@ import pytest
 from trystate import registry
 from trystate.property_tests.adapters.campaigns.cases import Tally
 from trystate.property_tests.adapters.campaigns.kinds import MISSING, kinds
-from trystate.property_tests.adapters.campaigns.notebook import read_ledger, write_ledger
+from trystate.property_tests.adapters.campaigns.notebook import distinct, read_ledger, write_ledger
 from trystate.property_tests.adapters.campaigns.simulated import FINDINGS
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -46,6 +46,16 @@ def test_a_campaign_can_add_to_it(tmp_path: Path) -> None:
     before, (first, *_) = read_ledger(ledger), entries()
     write_ledger(ledger, [first | {"commit": "another"}])
     assert read_ledger(ledger) == [*before, first | {"commit": "another"}]
+
+
+def test_an_entry_is_replaced_by_one_with_its_seeds_and_violations(tmp_path: Path) -> None:
+    kept = entries()[0] | {"done": [[0, 10]], "seeds": 10, "found": [{"property": "holds", "seed": 3}]}
+    others: list[dict[str, Any]] = [{"found": []}, {"done": [[0, 5]]}, {"done": [[0, 20]], "seeds": 20}]
+    for n, other in enumerate(others):
+        write_ledger(ledger := tmp_path / f"{n}", [kept])
+        write_ledger(ledger, [kept | other])
+        assert read_ledger(ledger) == ([kept] if "seeds" not in other else []) + [kept | other]
+    assert distinct([kept, kept | {"done": [[5, 12]], "commit": "a"}, kept | {"commit": "a, 2 nodes"}]) == 22
 
 
 def test_an_entry_is_of_a_kind_and_its_sums_are_right() -> None:

@@ -120,21 +120,30 @@ def waits(*lines: Line, by: Line = SERVER) -> list[Breach]:
 
 WAIT = {"op": "wait", "t": 1.0, "keys": ["x", "y"], "missing": ["x", "y"]}
 SETS = ({"op": "set", "t": 2.0, "c": 2, "key": "x", "size": 1}, {"op": "set", "t": 3.0, "c": 2, "key": "y", "size": 1})
+READ = {
+    "op": "check",
+    "t": 3.0,
+    "c": 2,
+    "keys": ["x", "y"],
+    "found": True,
+}  # its answer shows that the writes were done
 
 
 @pytest.mark.parametrize("by", [SERVER, PROXY], ids=["server", "proxy"])
 def test_a_wait_that_is_not_woken_is_found(by: Line) -> None:
-    assert waits(WAIT, *SETS, {"op": "go", "t": 3.0, "key": "x"}, by=by) == []
-    (found,) = waits(WAIT, *SETS, by=by)
+    assert waits(WAIT, *SETS, READ, {"op": "go", "t": 3.0, "key": "x"}, by=by) == []
+    (found,) = waits(WAIT, *SETS, READ, by=by)
     assert (found.check, found.line) == ("not_woken", 2)
     assert str(found) == "line 2: the wait for x, y was not woken: all keys existed after 2.0 s"
-    (late,) = waits(WAIT, *SETS, {"op": "stop", "t": 3.5 + WAKE_SECONDS, "key": "x", "why": "timeout"}, by=by)
+    (late,) = waits(WAIT, *SETS, READ, {"op": "stop", "t": 3.5 + WAKE_SECONDS, "key": "x", "why": "timeout"}, by=by)
     assert late.check == "not_woken"
 
 
 def test_a_wait_whose_keys_were_not_all_there_is_not_accused() -> None:
     assert waits(WAIT, SETS[0]) == []
     assert waits(WAIT, *SETS, {"op": "close", "t": 3.1}) == []
+    paused = [SETS[0], {**SETS[1], "t": 3.2, "c": 3}, {"op": "go", "t": 3.5, "key": "x"}, READ]
+    assert waits({**WAIT, "keys": ["x"], "missing": ["x"]}, *paused, by=PROXY) == [], "the server was paused"
     assert waits(WAIT, SETS[0], {"op": "delete", "t": 2.5, "c": 2, "key": "x", "found": True}, SETS[1]) == []
 
 
@@ -150,6 +159,7 @@ def test_a_watch_that_misses_a_change_is_found() -> None:
     assert waits(WATCH, {"op": "unwatch", "t": 1.5, "key": "x"}, CHANGE) == []
     lost = {"op": "compare_set", "t": 2.0, "c": 2, "key": "x", "won": False}
     assert waits(WATCH, lost) == [], "nothing has changed"
+    assert waits(WATCH, {**lost, "won": True}, by=PROXY) == [], "the value may have been there before"
 
 
 # ---- a proxy sees requests and answers
@@ -192,6 +202,23 @@ def torch_store(port: int) -> Any:
     return dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=10), False)  # type: ignore[attr-defined]
 
 
+GONE = {"op": "delete", "asked": 0.5, "t": 1.0, "c": 1, "key": "k", "found": False}
+ECHO = {"op": "compare_set", "asked": 1.5, "t": 2.0, "c": 1, "key": "k", "won": True, "v": 1}
+MISSING = {"op": "check", "asked": 2.5, "t": 3.0, "c": 1, "keys": ["k"], "found": False}
+
+
+@pytest.mark.parametrize("values", [{"expected": "a", "value": "a"}, {"expected": "a"}, {}])
+def test_an_echo_through_a_proxy_may_store_nothing(values: Line) -> None:
+    """Values may be missing: all of them, or one that is too large."""
+    assert [*check([PROXY, GONE, {**ECHO, **values}, MISSING])] == []
+    assert [*check([PROXY, GONE, {**ECHO, "expected": "", "value": ""}, MISSING])], "it stores the empty value"
+
+
+def test_each_record_is_judged_by_its_own_header() -> None:
+    adds = [{"op": "add", "t": 2.0 + n, "c": n, "key": "n", "amount": 1, "result": n} for n in (2, 1)]
+    assert [*check([SERVER, {**PROXY, "t": 1.0}, *adds])] == []
+
+
 def sequential(wrong: int = -1) -> Iterable[Line]:
     """A record of a counter with many operations."""
     yield dict(PROXY)
@@ -213,19 +240,11 @@ def test_a_long_record_takes_no_more_memory_than_its_last_seconds() -> None:
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"t": 1.0},
-        {"op": "set", "t": "now", "key": "x"},
-        {"op": "add", "t": 1.0, "key": "x", "amount": 1},
-        {"op": "set", "t": 1.0, "key": 5},
-        {"op": "get", "t": 1.0, "key": "x", "v": "1"},
-        {"op": "wait", "t": 1.0},
-        {"op": "watch", "t": 1.0},
-        {"op": "multi_set", "t": 1.0, "keys": "xy"},
-    ],
-)
+@pytest.mark.parametrize("line", [
+    {"t": 1.0}, {"op": "set", "t": "now", "key": "x"}, {"op": "add", "t": 1.0, "key": "x", "amount": 1},
+    {"op": "set", "t": 1.0, "key": 5}, {"op": "get", "t": 1.0, "key": "x", "v": "1"}, {"op": "wait", "t": 1.0},
+    {"op": "watch", "t": 1.0}, {"op": "multi_set", "t": 1.0, "keys": "xy"},
+])  # fmt: skip
 def test_a_line_that_is_wrong_is_refused_and_says_its_number(line: Line) -> None:
     with pytest.raises(UsageError, match=r"line 7"):
         Histories().feed(7, line)

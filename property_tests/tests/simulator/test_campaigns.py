@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,7 @@ import pytest
 from trystate.cli import run as command
 from trystate.exits import Exit
 from trystate.impl.rendezvous.changes import Table
+from trystate.impl.store.server.service import Service
 from trystate.model.checker.linearizability import Call
 from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.campaigns import pieces
@@ -32,7 +34,7 @@ from trystate.property_tests.adapters.rooms.hosts import Process
 from trystate.property_tests.adapters.rooms.monitors import Monitors
 from trystate.property_tests.adapters.rooms.worlds import ROOMS
 from trystate.property_tests.adapters.simulator import swarm
-from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Schedule, draw
+from trystate.property_tests.adapters.simulator.schedule import SHORT_SECONDS, Fault, Schedule, draw
 from trystate.property_tests.adapters.simulator.swarm import Run, run
 from trystate.property_tests.adapters.simulator.watch import Watch
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
@@ -66,7 +68,7 @@ def test_walks_of_torchs_classes_show_their_findings() -> None:
 # Mutants of the campaign itself: monitors that see nothing.
 BLIND: dict[str, tuple[str, Mutant]] = {
     "a monitor that demands nothing": ("ours", replaced(Watch, "demand", lambda *given: None)),
-    "a return that is not checked": ("members", replaced(Monitors, "returned", lambda *given: None)),
+    "a summary that is not compared": ("members", rewritten(Monitors.joined, "s.master == (", "True or (")),
     "a walk that takes no step": ("agents", replaced(Walk, "play", lambda walk: None)),
 }
 
@@ -113,6 +115,8 @@ def test_a_shorter_run_is_the_same_in_half_the_time() -> None:
     assert half.faults and replace(half, hosts=schedule.hosts, faults=schedule.faults) == schedule
     at_once = replace(schedule, hosts=tuple(replace(host, start=0.0) for host in schedule.hosts), faults=())
     assert at_once.calm < SHORT_SECONDS and at_once not in list(at_once.smaller())
+    long = replace(at_once, faults=(Fault(0.0, "crash", 0, 9.0),))
+    assert long.calm > SHORT_SECONDS and long not in list(long.smaller())
 
 
 def _times(schedule: Schedule) -> list[float]:
@@ -178,12 +182,50 @@ class Steady(Kind):
         return mock.patch.object(self, "case", lambda seed, nodes: Case(seed, fails="planted"))
 
 
-def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+class Together(Steady):
+    """The cases of seeds that begin together, and end together."""
+
+    def cases(self, seeds: Any, nodes: int | None = None) -> Any:
+        if 3 in seeds:
+            raise OSError("at the beginning")
+        yield from super().cases(seeds)
+        if 5 in seeds:
+            raise EOFError("at the end")
+
+
+def test_an_exception_of_several_cases_is_booked_on_its_seed() -> None:
+    found = [(done.seed, done.fails) for done in Together().each(range(6))]
+    ends = {3: "ends without OSError", 5: "ends without EOFError"}
+    assert found == [(seed, ends.get(seed, "")) for seed in range(6)]
+
+
+def test_a_leak_of_a_server_is_found_at_the_end_of_its_case() -> None:
+    cases = kinds()["stores"].cases([0, 1])  # on one server
+    with planted(replaced(Service, "disconnected", lambda service, session: None)):
+        done = next(cases)
+    assert "something is left: " in done.seen and not next(cases).fails
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a kind `steady`."""
     monkeypatch.setattr(pieces, "kind_named", {"steady": Steady()}.__getitem__)
     found = {**kinds(), "steady": Steady()}
     monkeypatch.setattr("trystate.property_tests.adapters.campaigns.kinds.kinds", lambda: found)
+
+
+@pytest.mark.usefixtures("steady")
+def test_a_case_that_does_not_end_in_time_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    hangs = mock.patch.object(Steady, "case", lambda self, seed, nodes: Case(seed, Event().wait(99 * (seed == 15))))
+    with hangs, mock.patch("trystate.commands.simulate.GRACE_SECONDS", 0.5):
+        assert command(["simulate", "steady", "--jobs", "2", "--seconds", "1", "--first", "1"]) == Exit.INCOMPLETE
+    assert "not decided: steady, seeds 11 to 20 were under way" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("steady")
+def test_a_campaign_continues_in_its_folder_and_the_ledger_has_one_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ledger = tmp_path / "ledger.json"
     argv = ["simulate", "steady", "--jobs", "1", "--out", str(tmp_path / "out"), "--ledger", str(ledger), "--seeds"]
     for count, first in (("25", 0), ("40", 25), ("40", 40)):

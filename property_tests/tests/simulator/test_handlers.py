@@ -21,6 +21,7 @@ import pytest
 from torch.distributed.elastic.rendezvous import RendezvousInfo
 
 from trystate.impl.rendezvous import driver
+from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.driver import KeepAlive
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -71,6 +72,8 @@ def remembering(self: DynamicRendezvousHandler, failed: bool = False) -> Rendezv
 
 
 next_rendezvous = DynamicRendezvousHandler.next_rendezvous
+
+
 # Mutants of a handler, its driver or its engine, each with a seed and the property that it violates.
 MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
     "the thread of the heartbeats dies of an exception": (
@@ -85,6 +88,10 @@ MUTANTS: dict[str, tuple[Mutant, Subject, int, str]] = {
     ),
     "the master of the first round is remembered": (
         replaced(DynamicRendezvousHandler, "next_rendezvous", remembering), OURS, 0, "agree_on_master",
+    ),
+    "a world with a rank that no node has": (
+        rewritten(Meeting.begin, "joined.participants, place", "joined.participants + 1, place"), OURS, 0,
+        "ranks_are_dense",
     ),
     "a lease that no node looks at": (
         rewritten(KeepAlive.standing, "self._holder.clock()", "0.0"), OURS, 4, "the_waiting_are_answered",

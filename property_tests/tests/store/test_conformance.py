@@ -193,6 +193,24 @@ class Hasty(ours.HashStore):
         return self
 
 
+class Slow(ours.HashStore):
+    def wait(self, keys: Any, *timeout: Any) -> None:
+        time.sleep(0.03)
+        super().wait(keys, *timeout)
+
+
+def test_timeouts_of_a_slow_store_for_two_threads_pass() -> None:
+    class Suite(testing.StoreConformance):
+        concurrency, make_store = 2, staticmethod(Slow)
+
+        def opened(self, count: int = 0) -> Any:
+            assert count <= self.concurrency
+            return super().opened(count)
+
+    Suite().test_a_timeout_ends_in_time_and_with_torchs_exception()
+    Suite().test_a_timeout_of_zero_looks_once()
+
+
 IN_SEQUENCE = "test_operations_one_after_the_other_do_what_the_reference_does"
 
 

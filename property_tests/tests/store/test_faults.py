@@ -10,6 +10,7 @@ import contextlib
 import random
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from trystate.model.store import reference as ref
 from trystate.property_tests.adapters.stores.proxies import CuttingProxy
 from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
+from trystate.property_tests.support.stores import attacked
 from trystate.property_tests.support.stores.attacked import (
     CONNECT,
     Diary,
@@ -93,3 +95,9 @@ def test_a_client_that_remembers_is_found_and_its_history_is_drawn(tmp_path: Pat
     wrong = unexplained(read(tmp_path.glob("*.diary")))
     assert "cannot be placed" in history_text(wrong[0])
     render(history_dot(wrong[0]), tmp_path / "history.svg")
+
+
+def test_the_clients_of_a_process_have_seeds_without_its_number(tmp_path: Path) -> None:
+    with mock.patch.object(attacked, "work") as work:
+        attacked.process(mock.Mock(), "trystate", "0", str(tmp_path / "diary"), 7, "run", 2)
+    assert [call.args[3] for call in work.call_args_list] == ["7 0", "7 1"]

@@ -22,14 +22,7 @@ from trystate.impl.store.server.half_sent import HalfSent
 from trystate.impl.store.wire import TOKEN_BYTES, U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
-from trystate.property_tests.support.stores.besieged import (
-    QUICK,
-    Step,
-    besiege,
-    encode,
-    requests,
-    sieges,
-)
+from trystate.property_tests.support.stores.besieged import QUICK, Step, besiege, encode, requests, sieges
 from trystate.property_tests.support.stores.rooms import *
 
 # ---- torch's nineteen requests
