@@ -32,7 +32,7 @@ RETRY_SECONDS = 1.0  # pause before a new connection to a store
 READ_BYTES = 1 << 20
 HEAD_BYTES = 1 << 10  # the beginning of a file, by which it is recognised
 # A look costs time for each node. A record of 1,000 nodes has 200 heartbeats a second, each of them a line.
-NODES, BEATS_SECONDS = 64, 0.03  # heartbeats are shown together, within this time for each so many nodes
+NODES, BEATS_SECONDS = 64, 0.03  # heartbeats are shown together, within BEATS_SECONDS for each 64 nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class Stepper:
         """The state with other values in these cells."""
         changed: list[bytes | bytearray] = list(state)
         shapes = {name: self.columns[name].shape for name, _ in values}
-        for name, shape in shapes.items():
+        for name in shapes:
             changed[self.columns[name].at] = bytearray(state[self.columns[name].at])
         for (name, indices), value in values.items():
             column = self.columns[name]
