@@ -93,9 +93,8 @@ class Judge:
         self.follower = follower
         self.problems: list[Problem] = []
         self.still_since = 0.0  # the time since which only heartbeats have happened
-        self.open: dict[
-            str, tuple[tuple[NodeName, ...], ...]
-        ] = {}  # broken promises, and the nodes that they are about
+        # Broken promises, and the nodes that each is about. The number of a node changes when another node comes.
+        self.open: dict[str, tuple[tuple[NodeName, ...], ...]] = {}
         self._still: tuple[bytes, ...] = ()
         self._still_place = ""
         self._asked: tuple[bytes, ...] | None = None  # the rest at which the promises were checked
