@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import os
 import pickle
+import pickletools
 import sys
 import types
 from typing import Any
@@ -180,3 +181,9 @@ def test_an_error_whose_text_fails_is_told() -> None:
 
 
 # Deadlines.
+
+
+def test_the_opcodes_of_usual_arguments_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, *parts = STRICT.packed((("prefix", 7, b"r", {1}), {"rate": 0.5, "parameter": [None, -(1 << 70)]}))
+    monkeypatch.delattr(pickletools, "genops")
+    assert STRICT.unpacked(data, *parts) == (("prefix", 7, b"r", {1}), {"rate": 0.5, "parameter": [None, -(1 << 70)]})
