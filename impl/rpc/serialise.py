@@ -46,7 +46,7 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescript
 NAMES = (pickle.PERSID, pickle.BINPERSID, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST)  # each pushes an object
 NUMBERING = (pickle.PUT, pickle.LONG_BINPUT)  # the memo of the unpickler gets as long as their number
 FRAME_BYTES, HEAD_BYTES = 9, 11  # of a frame's opcode, and of a pickle's head with it
-# A whole pickle of opcodes that neither number objects nor set attributes, without long texts: ten times as fast as to
+# A whole pickle of opcodes that neither number objects nor set attributes, without long texts: six times as fast as to
 # look at each opcode. The opcode decides the length of its argument, and for a short text the first byte of it.
 _SHORT = b"|".join(re.escape(bytes((size,))) + b".{%d}" % size for size in range(256))
 _ALONE = b"[" + re.escape(b"(012NQRatlde)]}su\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94") + b"]"
