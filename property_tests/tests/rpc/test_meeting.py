@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,18 +175,18 @@ def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store
 
 
 @pytest.mark.parametrize(("proof", "sent"), [(bytes(32), 2), (bytes(31), 1)], ids=["wrong", "cut off"])
-def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int) -> None:
+def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int, tmp_path: Path) -> None:
     entries = [directory.Entry(directory.VERSION, name, 2, "", "x", "", 0, "ab") for name in "ab"]
     meeting = handshake.Meeting(0, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
     one, other = socket.socketpair()
-    with one, other, open(os.devnull) as file:
+    with one, other, (tmp_path / "sent").open("w") as file:
         other.sendall(handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32)))
         socket.send_fds(other, [proof + b"\1"], [file.fileno()] * sent)  # a wrong proof
         other.shutdown(socket.SHUT_WR)
-        before = os.listdir("/proc/self/fd")
         with pytest.raises((RpcError, ConnectionError)):
             meeting._receive(one, {}, time.monotonic() + PATIENCE_SECONDS)
-        assert os.listdir("/proc/self/fd") == before
+        paths = [fd.resolve() for fd in Path("/proc/self/fd").iterdir()]  # other threads may open and close files
+        assert paths.count(tmp_path / "sent") == 1, "the test's own"
 
 
 def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:
