@@ -81,7 +81,7 @@ def generate(
     Args:
         only: the names of the .md and .svg files to write, with the files that they link to; no .dot is written
             then.
-        whole: this is everything that the folder has: delete files in it that are no longer generated
+        whole: delete the pictures and pages of the folder that this call does not generate
 
     Raises:
         UsageError: two pictures would have one name; nothing is written.
@@ -124,7 +124,7 @@ def stale(
 
 
 def _left(folder: Path, generated: Collection[str]) -> set[Path]:
-    """The files of an earlier model in the folder, which are no longer generated."""
+    """The generated files of the folder that are not among `generated`."""
     there = folder.glob("*") if folder.is_dir() else ()
     return {path for path in there if path.name not in generated and GENERATOR in _read(path)}
 

@@ -132,7 +132,7 @@ def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
 
 
 def edition(cls: type[System], wanted: str | None) -> Any:
-    """The edition that an option names; without one, the class's own, or the default if it is there, or the first."""
+    """The edition that an option names; without one: the class's own, the default, or the first."""
     known = registry.edition_names(cls)
     if wanted is None:
         of_all = cls.__family__.edition is None

@@ -45,7 +45,7 @@ PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 NAMES = (pickle.PERSID, pickle.BINPERSID, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.INST)  # each pushes an object
 NUMBERING = (pickle.PUT, pickle.LONG_BINPUT)  # the memo of the unpickler gets as long as their number
-FRAME_BYTES, HEAD_BYTES = 9, 11  # of a frame's opcode, and of a pickle's head with it
+FRAME_BYTES, HEAD_BYTES = 9, 11  # a FRAME with its length; PROTO and FRAME, with which a pickle begins
 # A whole pickle of opcodes that neither number objects nor set attributes, without long texts: six times as fast as to
 # look at each opcode. The opcode decides the length of its argument, and for a short text the first byte of it.
 _SHORT = b"|".join(re.escape(bytes((size,))) + b".{%d}" % size for size in range(256))

@@ -72,7 +72,7 @@ ATTEMPTS = (
 FROM_OTHERS = (Attempt(0.2, True, FEW_LAWS | SAME), Attempt(0.2, True, SAME))
 LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS | SAME, SAME))
 UNSAT = "; unsat: proved\n"  # the second line of each question
-FOLLOWS = "from-the-others"  # as INIT, not the name of a step
+FOLLOWS = "from-the-others"  # no step has this name either
 
 Term = Any
 

@@ -232,7 +232,10 @@ class Room:
         return True
 
     def _beats(self, t: Table, token: str, me: Participant | None, now: float, expels: bool) -> None:
-        """The node is there now. If `expels`, it expels silent nodes: the requests are looks of one observer."""
+        """Take a request as a heartbeat of its node, and expel the silent nodes, if `expels`.
+
+        All requests together are the looks of one observer.
+        """
         since = self._since
         self._watched, self._looked = self._watched_at(t, now), now
         if token in since:
